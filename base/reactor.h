@@ -1,0 +1,83 @@
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/mailbox.h"
+#include "base/op.h"
+
+namespace forebay {
+
+// Something that a reactor polls: a transport, a node, a client core.
+class Pollable {
+ public:
+  virtual ~Pollable() = default;
+  // Does what can be done without waiting. True if anything was done.
+  virtual bool Poll(Nanos now) = 0;
+  // Makes ready to sleep: appends to `fds` the descriptors whose readability must wake the reactor.
+  // False if there is work already, so that the reactor must not sleep.
+  virtual bool PrepareToSleep(std::vector<int>& fds) = 0;
+  // The next moment when it wants a poll though nothing happened; kForever for none.
+  virtual Nanos NextDeadline() const = 0;
+};
+
+// One thread's loop: drain mail, poll each Pollable, sleep when idle.
+//
+// It spins for `spin_ns` after the last work before it sleeps in poll(2), so that a request which
+// comes soon pays no wake-up. A turn longer than 1 ms is counted (long_turns).
+//
+// Threads  Post() and Wake() from any thread; everything else from the one that runs it.
+class Reactor {
+ public:
+  using Task = std::function<void()>;
+  struct Options {
+    Nanos spin_ns = 20 * kMicrosecond;
+    Nanos sleep_ns_max = 50 * kMillisecond;
+    size_t mailbox_capacity = 4096;
+  };
+
+  Reactor(const Clock& clock, Options options);
+  ~Reactor();
+  Reactor(const Reactor&) = delete;
+  Reactor& operator=(const Reactor&) = delete;
+
+  // Borrows; must outlive the loop.
+  void Add(Pollable& pollable);
+  void Remove(Pollable& pollable);
+
+  // Runs `task` on the reactor's thread. False when the mailbox is full.
+  bool Post(Task task);
+  // Makes a sleeping reactor take a turn.
+  void Wake();
+
+  // One turn without sleeping: for tests, simulations, and callers that lend their own thread.
+  // True if anything was done.
+  bool TurnOnce();
+  // Turns until `stop` returns true, sleeping when idle, but not past `deadline`.
+  void RunUntil(const std::function<bool()>& stop, Nanos deadline = kForever);
+  // Makes RunUntil return soon, from any thread.
+  void Stop();
+  bool stopped() const { return stopped_.load(std::memory_order_acquire); }
+
+  uint64_t turns() const { return turns_; }
+  uint64_t long_turns() const { return long_turns_; }
+
+ private:
+  void Sleep(Nanos until);
+
+  const Clock& clock_;
+  const Options options_;
+  Mailbox<Task> mailbox_;
+  std::vector<Pollable*> pollables_;
+  std::vector<int> fds_;
+  int wake_fd_ = -1;
+  std::atomic<bool> asleep_{false};
+  std::atomic<bool> stopped_{false};
+  uint64_t turns_ = 0;
+  uint64_t long_turns_ = 0;
+};
+
+}  // namespace forebay

@@ -1,0 +1,206 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/namespace_spec.h"
+#include "base/page_key.h"
+#include "client/kv_view.h"
+#include "client/pending.h"
+
+// The library that an inference engine links. This header is the guide to the folder.
+//
+//   auto client = PoolClient::Connect({.daemons = {{"127.0.0.1:7400"}}});
+//   auto ns     = (*client)->OpenNamespace(spec, 5 * kSecond).Wait();
+//   auto keys   = PageKeysOf((*ns)->root(), prompt_tokens, page_tokens);
+//   auto hit    = (*ns)->Lookup(keys, {}).Wait();                 // a plan and a lease
+//   auto fetch  = (*ns)->Fetch(*hit, view, {});                   // into the engine's own pages
+//   fetch.WaitLayer(0); … run layer 0 … fetch.WaitLayer(1); …     // or fetch.Wait()
+//   (*ns)->Publish(keys, view, first_page, {});                   // what was computed
+//
+// Every call is asynchronous: it gives a Pending, which can be waited for, polled, cancelled or
+// dropped. Every call has a deadline. A daemon that is dead, slow or wrong means misses: never a hang,
+// never a crash of the engine, never a wrong page.
+//
+// Threads  any thread may call anything. Progress is made by a thread of the client's own, or, with
+//          Progress::kCaller, by whoever waits.
+namespace forebay {
+
+class PoolNamespace;
+
+struct DaemonAddress {
+  std::string control;  // "host:port" of its gRPC control plane
+  double weight = 1.0;  // share of the page groups, against the other daemons
+};
+
+// Which ways to a daemon's data a client may take.
+enum class PathChoice : uint8_t { kAuto = 0, kLocal = 1, kTcp = 2, kUcx = 3 };
+absl::string_view PathName(PathChoice path);
+absl::StatusOr<PathChoice> ParsePath(absl::string_view name);  // "auto", "local", "tcp", "ucx"
+
+enum class Progress : uint8_t { kThread, kCaller };
+
+struct ClientOptions {
+  std::vector<DaemonAddress> daemons;  // at least one
+  PathChoice path = PathChoice::kAuto;
+  Progress progress = Progress::kThread;
+  std::string name = "client";          // for people
+  std::string token;                    // the tenant's, where the daemons ask for one
+  Nanos default_deadline = 5 * kSecond;
+  Nanos reconnect_interval_min = 50 * kMillisecond;
+  Nanos reconnect_interval_max = 5 * kSecond;
+  Nanos spin_ns = 50 * kMicrosecond;    // before a waiter sleeps
+  uint64_t fetch_window_bytes = 64ull << 20;  // asked for and not yet here, per daemon
+};
+
+struct LookupOptions {
+  Nanos deadline = 0;    // how long it may take; 0: the client's default
+  uint32_t lease_ms = 2000;
+  bool probe = false;    // no lease: existence only
+  bool views = false;    // ask for locations, so that local pages can be read in place
+};
+
+// How much of a chain the pool holds: fetch the first `page_count` pages, recompute the rest.
+class PrefixHit {
+ public:
+  uint32_t page_count() const;
+  // The client's estimate of the time that fetching them takes over its paths.
+  Nanos fetch_estimate() const;
+  const std::vector<PageKey>& keys() const;  // of these pages
+  // The raw bytes of part `part` of page `page`, in place in the daemon's memory: same host, raw
+  // codec, looked up with `views`. Valid until Release or the lease ends; bytes read from it may be
+  // used only if Release then answers true.
+  //   UNAVAILABLE  the page is not mapped here
+  absl::StatusOr<Bytes> View(uint32_t page, uint16_t part) const;
+  // Ends the lease. True: no page of it left its generation, so what was read in place is right.
+  Pending<bool> Release();
+
+  // Copies share the lease; the last to go releases it.
+  struct State;
+  explicit PrefixHit(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  PrefixHit() = default;
+  const std::shared_ptr<State>& state() const { return state_; }
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+// What a fetch did.
+struct FetchResult {
+  uint32_t page_count = 0;   // leading pages that are whole and verified in the engine's memory
+  std::vector<bool> pages;   // per page asked for: whole and verified. False is a miss.
+  uint64_t bytes = 0;        // payload bytes that crossed
+  uint64_t bytes_local = 0, bytes_tcp = 0, bytes_ucx = 0;  // by path
+};
+
+struct FetchOptions {
+  Nanos deadline = 0;         // 0: the client's default
+  uint32_t first_page = 0;    // of the hit; pages before it are there already
+  uint32_t page_count = UINT32_MAX;
+};
+
+// A fetch under way.
+class FetchHandle {
+ public:
+  // Until layer `layer` of all pages is in place: true. False: some page missed; Wait() says which.
+  bool WaitLayer(uint32_t layer) const;
+  // The end. The engine's memory is its own again only after this returns or IsReady() is true.
+  absl::StatusOr<FetchResult> Wait() const { return pending_.Wait(); }
+  bool IsReady() const { return pending_.IsReady(); }
+  // Asks it to end soon; Wait() then gives CANCELLED. The memory stays borrowed until it has ended.
+  void Cancel() const { pending_.Cancel(); }
+
+  struct Layers;
+  FetchHandle(Pending<FetchResult> pending, std::shared_ptr<Layers> layers)
+      : pending_(std::move(pending)), layers_(std::move(layers)) {}
+
+ private:
+  Pending<FetchResult> pending_;
+  std::shared_ptr<Layers> layers_;
+};
+
+struct PublishOptions {
+  Nanos deadline = 0;
+  uint32_t first_page = 0;  // pages before it are in the pool already (or are somebody else's)
+};
+
+struct PublishResult {
+  uint32_t pages_stored = 0;   // whole in the pool at the end, by us or by others
+  uint32_t pages_refused = 0;  // no room, or their daemon is away
+  uint64_t parts_sent = 0, parts_present = 0;
+  uint64_t bytes = 0;
+  absl::Status first_error;    // why pages were refused, if any were
+};
+
+struct SubscribeOptions {
+  Nanos deadline = 0;
+};
+
+// A namespace that was opened on every daemon that answered.
+//
+// Limits   a chain has at most kChainPagesMax pages: INVALID_ARGUMENT beyond.
+class PoolNamespace {
+ public:
+  static constexpr uint32_t kChainPagesMax = 1u << 16;
+
+  const NamespaceSpec& spec() const;
+  const PageKey& root() const;
+
+  // How many leading pages of `keys` the pool holds. A miss is 0, not an error.
+  Pending<PrefixHit> Lookup(std::vector<PageKey> keys, LookupOptions options);
+  // Fetches pages of `hit` into `view` (page i of the hit is page i of the view's sequence).
+  FetchHandle Fetch(const PrefixHit& hit, KvView view, FetchOptions options);
+  // Stores pages [first_page, keys.size()) of the chain from `view`.
+  Pending<PublishResult> Publish(std::vector<PageKey> keys, KvView view, PublishOptions options);
+  // Waits until the pool holds all of `keys`, or the deadline. Calls `on_progress` (may be null) on
+  // the client's thread with the number of leading pages. The result is that number at the end.
+  Pending<uint32_t> Subscribe(std::vector<PageKey> keys, SubscribeOptions options,
+                              std::function<void(uint32_t)> on_progress);
+
+  struct State;
+  explicit PoolNamespace(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+// What a client knows of one daemon, for people and tests.
+struct DaemonStatus {
+  std::string control;
+  bool connected = false;
+  std::string path;        // "local", "tcp", "ucx" or ""
+  std::string last_error;
+  uint64_t reconnects = 0;
+};
+
+class PoolClient {
+ public:
+  // Does not wait for the daemons. INVALID_ARGUMENT naming a bad address, weight or option.
+  static absl::StatusOr<std::unique_ptr<PoolClient>> Connect(ClientOptions options);
+  // Cancels what is under way and waits until no transport touches the engine's memory.
+  ~PoolClient();
+
+  // Opens the namespace on every daemon. Ready when each has answered or failed; UNAVAILABLE only if
+  // none is reachable within `deadline`; INVALID_ARGUMENT or FAILED_PRECONDITION if one refuses.
+  Pending<std::shared_ptr<PoolNamespace>> OpenNamespace(NamespaceSpec spec, Nanos deadline);
+
+  std::vector<DaemonStatus> daemons() const;
+  std::string MetricsText() const;
+
+  struct State;
+
+ private:
+  explicit PoolClient(std::shared_ptr<State> state);
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace forebay

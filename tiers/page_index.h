@@ -1,0 +1,91 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "base/clock.h"
+#include "base/kv_layout.h"
+#include "base/page_key.h"
+#include "tiers/dram/dram_tier.h"
+#include "tiers/eviction_policy.h"
+
+namespace forebay {
+
+// What a namespace's layout means to the index, computed once.
+struct PageShape {
+  uint32_t part_count = 0;
+  uint32_t page_tokens = 0;
+  ClassMask classes = 0;                     // classes that the layout has
+  std::vector<LayerClass> part_class;        // [part_count]
+  uint32_t window_pages = 0;                 // pages that hold the last W tokens, over all layers
+
+  static PageShape Of(const KvLayout& layout);
+};
+
+// Which pages are here, who their parents are, and where each part of them rests.
+//
+// A page is named by (namespace, key): a key alone never crosses namespaces. It becomes known with
+// its first part and complete with its last; lookups see only complete classes. Eviction takes leaves
+// (pages without resident children) before their parents, so that what stays is a usable prefix.
+//
+// Threads  one reactor. Nothing here locks.
+class PageIndex {
+ public:
+  // `policy` decides which leaf goes first.
+  explicit PageIndex(std::unique_ptr<EvictionPolicy> policy);
+  ~PageIndex();
+
+  // Registers a namespace's shape. Ids are small and never reused.
+  uint32_t AddNamespace(PageShape shape);
+
+  // A page's place in the index; stale after the page is removed.
+  PageRef Find(uint32_t ns, const PageKey& key) const;
+  // Finds or adds the page. `parent`: the key of the page before it; it need not be here.
+  PageRef FindOrAdd(uint32_t ns, const PageKey& key, const PageKey& parent, uint32_t page_index,
+                    Nanos now);
+  // Puts a sealed slot into the page. ALREADY_EXISTS if the part is here: the first wins.
+  absl::Status SetPart(PageRef page, uint32_t part, SlotRef slot, uint32_t frame_bytes);
+  // An invalid SlotRef where the part is not here.
+  SlotRef Part(PageRef page, uint32_t part) const;
+  ClassMask CompleteClasses(PageRef page) const;
+  bool Complete(PageRef page) const;
+
+  // How many leading `keys` a reader can use, by the rule of layer classes: every page complete in
+  // full attention, the last window_pages of them in sliding windows, the last one in state.
+  // `pages` gets the refs of these leading pages. Does not touch the policy.
+  uint32_t LongestPrefix(uint32_t ns, absl::Span<const PageKey> keys,
+                         std::vector<PageRef>* pages) const;
+  // Per key, the complete classes; stops after the first page that lacks a complete full class (or,
+  // in a layout without full layers, at the first absent page). For readers whose chain is spread
+  // over several daemons.
+  uint32_t LeadingClasses(uint32_t ns, absl::Span<const PageKey> keys,
+                          std::vector<PageRef>* pages, std::vector<ClassMask>* classes) const;
+
+  // Tells the policy that the page was used.
+  void Touch(PageRef page, Nanos now);
+  // A pinned page is no victim. Counted.
+  void Pin(PageRef page);
+  void Unpin(PageRef page);
+  // The page that should go next: an unpinned leaf. Invalid when there is none.
+  PageRef Victim();
+  // Forgets the page; its slots are the caller's to retire.
+  std::vector<SlotRef> Remove(PageRef page);
+  // Forgets one part (found bad): the page is incomplete again.
+  SlotRef RemovePart(PageRef page, uint32_t part);
+
+  struct Counts {
+    uint64_t pages = 0, complete_pages = 0, frames = 0, frame_bytes = 0;
+  };
+  Counts counts() const;
+  Counts CountsOf(uint32_t ns) const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace forebay
