@@ -11,8 +11,8 @@
 
 namespace forebay {
 
-// One layer of an engine's paged KV cache, described by address and strides: nothing is guessed from
-// a shape. The element (block b, token t in the block, head h, channel c) of K is at
+// One layer of an engine's paged KV cache, described by address and strides: nothing is guessed
+// from a shape. The element (block b, token t in the block, head h, channel c) of K is at
 //   k + b * block_stride + t * token_stride + h * head_stride + c * element bytes
 // and V likewise from `v`. Channels are contiguous.
 //
@@ -31,18 +31,20 @@ struct LayerView {
 // An engine's cache and which of its blocks hold one sequence.
 //
 // Shapes   layers: [layout.layers] (state layers: `k` + block * k_block_stride holds the state)
-//          block_table: [blocks of the sequence] -> block number; token i of the sequence is in block
-//          block_table[i / block_tokens], at row i % block_tokens
+//          block_table: [blocks of the sequence] -> block number; token i of the sequence is in
+//          block block_table[i / block_tokens], at row i % block_tokens
 // Requires block_tokens divides page_tokens, or page_tokens divides block_tokens.
 // Borrows  the memory, until the fetch or publish that uses it has ended.
 struct KvView {
   std::vector<LayerView> layers;
   std::vector<uint32_t> block_table;
   uint32_t block_tokens = 0;
-  uint32_t head_begin = 0;  // the first KV head of the model that this view holds (a TP rank's share)
+  uint32_t head_begin =
+      0;  // the first KV head of the model that this view holds (a TP rank's share)
   uint32_t head_count = 0;  // heads that it holds; 0: all of them
 
-  // INVALID_ARGUMENT that names what does not fit: block counts, missing layers, strides that overlap.
+  // INVALID_ARGUMENT that names what does not fit: block counts, missing layers, strides that
+  // overlap.
   absl::Status Validate(const KvLayout& layout, uint32_t page_count) const;
 
   // The memory of one part of page `page` in the order of the part's raw bytes, in as few runs as

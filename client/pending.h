@@ -23,7 +23,8 @@ class ProgressSource {
 
 // The result of a call under way, shared by those who hold copies.
 //
-// Every call has a deadline of its own, so Wait() ends. Dropping a Pending does not cancel the call.
+// Every call has a deadline of its own, so Wait() ends. Dropping a Pending does not cancel the
+// call.
 //
 // Threads  any.
 template <typename T>
@@ -37,7 +38,7 @@ class Pending {
     bool ready ABSL_GUARDED_BY(mutex) = false;
     absl::StatusOr<T> result ABSL_GUARDED_BY(mutex) = absl::UnknownError("pending");
     std::vector<Callback> callbacks ABSL_GUARDED_BY(mutex);
-    std::function<void()> cancel;           // set before the state is shared
+    std::function<void()> cancel;              // set before the state is shared
     std::shared_ptr<ProgressSource> progress;  // may be null
 
     bool IsReady() {

@@ -28,8 +28,8 @@
 //   (*ns)->Publish(keys, view, first_page, {});                   // what was computed
 //
 // Every call is asynchronous: it gives a Pending, which can be waited for, polled, cancelled or
-// dropped. Every call has a deadline. A daemon that is dead, slow or wrong means misses: never a hang,
-// never a crash of the engine, never a wrong page.
+// dropped. Every call has a deadline. A daemon that is dead, slow or wrong means misses: never a
+// hang, never a crash of the engine, never a wrong page.
 //
 // Threads  any thread may call anything. Progress is made by a thread of the client's own, or, with
 //          Progress::kCaller, by whoever waits.
@@ -53,20 +53,20 @@ struct ClientOptions {
   std::vector<DaemonAddress> daemons;  // at least one
   PathChoice path = PathChoice::kAuto;
   Progress progress = Progress::kThread;
-  std::string name = "client";          // for people
-  std::string token;                    // the tenant's, where the daemons ask for one
+  std::string name = "client";  // for people
+  std::string token;            // the tenant's, where the daemons ask for one
   Nanos default_deadline = 5 * kSecond;
   Nanos reconnect_interval_min = 50 * kMillisecond;
   Nanos reconnect_interval_max = 5 * kSecond;
-  Nanos spin_ns = 50 * kMicrosecond;    // before a waiter sleeps
+  Nanos spin_ns = 50 * kMicrosecond;          // before a waiter sleeps
   uint64_t fetch_window_bytes = 64ull << 20;  // asked for and not yet here, per daemon
 };
 
 struct LookupOptions {
-  Nanos deadline = 0;    // how long it may take; 0: the client's default
+  Nanos deadline = 0;  // how long it may take; 0: the client's default
   uint32_t lease_ms = 2000;
-  bool probe = false;    // no lease: existence only
-  bool views = false;    // ask for locations, so that local pages can be read in place
+  bool probe = false;  // no lease: existence only
+  bool views = false;  // ask for locations, so that local pages can be read in place
 };
 
 // How much of a chain the pool holds: fetch the first `page_count` pages, recompute the rest.
@@ -96,15 +96,15 @@ class PrefixHit {
 
 // What a fetch did.
 struct FetchResult {
-  uint32_t page_count = 0;   // leading pages that are whole and verified in the engine's memory
-  std::vector<bool> pages;   // per page asked for: whole and verified. False is a miss.
-  uint64_t bytes = 0;        // payload bytes that crossed
+  uint32_t page_count = 0;  // leading pages that are whole and verified in the engine's memory
+  std::vector<bool> pages;  // per page asked for: whole and verified. False is a miss.
+  uint64_t bytes = 0;       // payload bytes that crossed
   uint64_t bytes_local = 0, bytes_tcp = 0, bytes_ucx = 0;  // by path
 };
 
 struct FetchOptions {
-  Nanos deadline = 0;         // 0: the client's default
-  uint32_t first_page = 0;    // of the hit; pages before it are there already
+  Nanos deadline = 0;       // 0: the client's default
+  uint32_t first_page = 0;  // of the hit; pages before it are there already
   uint32_t page_count = UINT32_MAX;
 };
 
@@ -138,7 +138,7 @@ struct PublishResult {
   uint32_t pages_refused = 0;  // no room, or their daemon is away
   uint64_t parts_sent = 0, parts_present = 0;
   uint64_t bytes = 0;
-  absl::Status first_error;    // why pages were refused, if any were
+  absl::Status first_error;  // why pages were refused, if any were
 };
 
 struct SubscribeOptions {
@@ -177,7 +177,7 @@ class PoolNamespace {
 struct DaemonStatus {
   std::string control;
   bool connected = false;
-  std::string path;        // "local", "tcp", "ucx" or ""
+  std::string path;  // "local", "tcp", "ucx" or ""
   std::string last_error;
   uint64_t reconnects = 0;
 };
@@ -189,8 +189,8 @@ class PoolClient {
   // Cancels what is under way and waits until no transport touches the engine's memory.
   ~PoolClient();
 
-  // Opens the namespace on every daemon. Ready when each has answered or failed; UNAVAILABLE only if
-  // none is reachable within `deadline`; INVALID_ARGUMENT or FAILED_PRECONDITION if one refuses.
+  // Opens the namespace on every daemon. Ready when each has answered or failed; UNAVAILABLE only
+  // if none is reachable within `deadline`; INVALID_ARGUMENT or FAILED_PRECONDITION if one refuses.
   Pending<std::shared_ptr<PoolNamespace>> OpenNamespace(NamespaceSpec spec, Nanos deadline);
 
   std::vector<DaemonStatus> daemons() const;

@@ -26,9 +26,9 @@ struct OpenSessionRequest {
 struct OpenSessionReply {
   Uint128Bytes session{};
   Uint128Bytes boot_epoch{};
-  PageKey root;              // of the namespace: HMAC under the tenant's secret
+  PageKey root;  // of the namespace: HMAC under the tenant's secret
   uint32_t namespace_id = 0;
-  uint32_t wire_version = 0;  // the highest that both speak
+  uint32_t wire_version = 0;                // the highest that both speak
   std::vector<std::string> data_addresses;  // best first: "local:…", "ucx:…", "tcp:…"
   std::string host_id;                      // equal for processes that share a kernel
   double weight = 1.0;                      // of this node in placement

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -24,10 +26,10 @@ namespace forebay::wire {
 inline constexpr uint16_t kMagic = 0xFB01;
 
 // Limits of one message.
-inline constexpr uint32_t kKeysMax = 1024;          // keys in a Lookup, Offer or Subscribe
+inline constexpr uint32_t kKeysMax = 1024;  // keys in a Lookup, Offer or Subscribe
 inline constexpr uint32_t kGetItemsMax = 512;
 inline constexpr uint32_t kPutItemsMax = 256;
-inline constexpr uint32_t kLocationsMax = 2048;     // SlotLocations in a LookupReply
+inline constexpr uint32_t kLocationsMax = 2048;  // SlotLocations in a LookupReply
 inline constexpr uint32_t kLeaseMsMax = 30'000;
 inline constexpr uint32_t kSubscribeMsMax = 600'000;
 
@@ -84,7 +86,7 @@ static_assert(sizeof(HelloReply) == 24);
 
 // Lookup flags.
 inline constexpr uint32_t kWantLocations = 1;  // answer where the parts rest in shared regions
-inline constexpr uint32_t kProbe = 2;          // no lease; never extends one, never touches the policy
+inline constexpr uint32_t kProbe = 2;  // no lease; never extends one, never touches the policy
 
 // Followed by key_count keys, a chain in order (with gaps where other daemons hold page groups).
 struct Lookup {
@@ -96,13 +98,14 @@ struct Lookup {
 static_assert(sizeof(Lookup) == 16);
 
 // Followed by page_count class masks (u8 each), padded to 8 bytes, then, where asked for and where
-// they fit kLocationsMax, location_count SlotLocations: for each leading page all its parts in order.
+// they fit kLocationsMax, location_count SlotLocations: for each leading page all its parts in
+// order.
 struct LookupReply {
   uint32_t status = 0;
-  uint32_t page_count = 0;      // leading pages with a complete full class; a miss is 0, not an error
-  uint64_t lease = 0;           // 0 exactly when nothing was leased
-  uint32_t lease_ms = 0;        // what was granted
-  uint32_t queue_us = 0;        // the daemon's own estimate of waiting before a get would start
+  uint32_t page_count = 0;  // leading pages with a complete full class; a miss is 0, not an error
+  uint64_t lease = 0;       // 0 exactly when nothing was leased
+  uint32_t lease_ms = 0;    // what was granted
+  uint32_t queue_us = 0;    // the daemon's own estimate of waiting before a get would start
   uint32_t location_count = 0;  // page_count' * parts for the first page_count' pages
   uint32_t parts = 0;           // of a page of this namespace
 };
@@ -190,8 +193,8 @@ struct PutItem {
 };
 static_assert(sizeof(PutItem) == 136);
 
-// Followed by item_count u32 status codes: OK: stored; ALREADY_EXISTS: here before, which is success;
-// RESOURCE_EXHAUSTED, DATA_LOSS, INVALID_ARGUMENT: not stored, and why.
+// Followed by item_count u32 status codes: OK: stored; ALREADY_EXISTS: here before, which is
+// success; RESOURCE_EXHAUSTED, DATA_LOSS, INVALID_ARGUMENT: not stored, and why.
 struct PutReply {
   uint32_t status = 0;
   uint32_t item_count = 0;
@@ -214,8 +217,8 @@ struct OfferReply {
 };
 static_assert(sizeof(OfferReply) == 16);
 
-// Waits until all key_count pages are complete. Followed by the keys. A SubscribeEvent comes at once
-// and whenever the number of leading complete pages grows; the last has `final` set.
+// Waits until all key_count pages are complete. Followed by the keys. A SubscribeEvent comes at
+// once and whenever the number of leading complete pages grows; the last has `final` set.
 struct Subscribe {
   uint32_t namespace_id = 0;
   uint32_t key_count = 0;
@@ -309,7 +312,8 @@ class Reader {
     static_assert(std::is_trivially_copyable_v<Body>);
     return ReadBytes(body, sizeof(Body));
   }
-  // Reads `count` values after checking that they are there. `count` is checked against `max` first.
+  // Reads `count` values after checking that they are there. `count` is checked against `max`
+  // first.
   template <typename T>
   absl::Status ReadArray(uint32_t count, uint32_t max, std::vector<T>* values) {
     static_assert(std::is_trivially_copyable_v<T>);

@@ -19,9 +19,9 @@ namespace forebay {
 struct PageShape {
   uint32_t part_count = 0;
   uint32_t page_tokens = 0;
-  ClassMask classes = 0;                     // classes that the layout has
-  std::vector<LayerClass> part_class;        // [part_count]
-  uint32_t window_pages = 0;                 // pages that hold the last W tokens, over all layers
+  ClassMask classes = 0;               // classes that the layout has
+  std::vector<LayerClass> part_class;  // [part_count]
+  uint32_t window_pages = 0;           // pages that hold the last W tokens, over all layers
 
   static PageShape Of(const KvLayout& layout);
 };
@@ -29,8 +29,9 @@ struct PageShape {
 // Which pages are here, who their parents are, and where each part of them rests.
 //
 // A page is named by (namespace, key): a key alone never crosses namespaces. It becomes known with
-// its first part and complete with its last; lookups see only complete classes. Eviction takes leaves
-// (pages without resident children) before their parents, so that what stays is a usable prefix.
+// its first part and complete with its last; lookups see only complete classes. Eviction takes
+// leaves (pages without resident children) before their parents, so that what stays is a usable
+// prefix.
 //
 // Threads  one reactor. Nothing here locks.
 class PageIndex {
@@ -62,8 +63,8 @@ class PageIndex {
   // Per key, the complete classes; stops after the first page that lacks a complete full class (or,
   // in a layout without full layers, at the first absent page). For readers whose chain is spread
   // over several daemons.
-  uint32_t LeadingClasses(uint32_t ns, absl::Span<const PageKey> keys,
-                          std::vector<PageRef>* pages, std::vector<ClassMask>* classes) const;
+  uint32_t LeadingClasses(uint32_t ns, absl::Span<const PageKey> keys, std::vector<PageRef>* pages,
+                          std::vector<ClassMask>* classes) const;
 
   // Tells the policy that the page was used.
   void Touch(PageRef page, Nanos now);

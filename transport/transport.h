@@ -18,10 +18,11 @@
 // Moves bytes between the memories of two processes: active messages with payloads that land where
 // their receiver says. This header is the guide to the folder.
 //
-// A message is a small header (copied by Send) and a payload of any size (borrowed, never copied where
-// the link allows). The receiver sees the header first, answers with a Landing, and is told when the
-// payload has arrived there. So a daemon that answers a Get writes frames straight into the reader's
-// cache pages, and a daemon that receives a Put chooses the slot before the bytes come.
+// A message is a small header (copied by Send) and a payload of any size (borrowed, never copied
+// where the link allows). The receiver sees the header first, answers with a Landing, and is told
+// when the payload has arrived there. So a daemon that answers a Get writes frames straight into
+// the reader's cache pages, and a daemon that receives a Put chooses the slot before the bytes
+// come.
 //
 // What every implementation promises (transport/testing/transport_contract.h tests it):
 //   1. Callbacks come only from inside Poll(), on the thread that called it. A handler may call
@@ -72,12 +73,12 @@ struct OutgoingMessage {
 
 // What a transport knows of a peer.
 struct PeerDescription {
-  std::string address;                 // for people
+  std::string address;  // for people
   bool same_host = false;
-  int64_t pid = -1;                    // where the kernel vouches for it
+  int64_t pid = -1;  // where the kernel vouches for it
   int64_t uid = -1;
-  std::vector<Bytes> shared_regions;   // the peer's exported memory, mapped read-only (local only),
-                                       // in the order of its export; valid until OnClosed
+  std::vector<Bytes> shared_regions;  // the peer's exported memory, mapped read-only (local only),
+                                      // in the order of its export; valid until OnClosed
 };
 
 // What happens at endpoints.
@@ -116,7 +117,7 @@ class Transport : public Pollable {
 
 // Limits and timeouts that all back ends share.
 struct TransportOptions {
-  Nanos peer_timeout = 5 * kSecond;      // silence of a peer that was asked, before it is dead
+  Nanos peer_timeout = 5 * kSecond;  // silence of a peer that was asked, before it is dead
   Nanos keepalive_interval = kSecond;
   size_t send_queue_bytes_max = 1ull << 30;  // queued at one endpoint; more is RESOURCE_EXHAUSTED
   uint32_t endpoints_max = 4096;

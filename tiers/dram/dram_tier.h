@@ -35,25 +35,26 @@ enum class SlotState : uint8_t { kFree, kFilling, kSealed, kDraining, kQuarantin
 // Slots by state. Their sum is always the number of slots of the tier.
 struct SlotCounts {
   uint64_t free = 0, filling = 0, sealed = 0, draining = 0, quarantine = 0;
-  uint64_t pins = 0;        // outstanding pins over all slots
+  uint64_t pins = 0;  // outstanding pins over all slots
   uint64_t total() const { return free + filling + sealed + draining + quarantine; }
 };
 
 // Frames in memory: memfd slabs cut into slots of size classes.
 //
-// A slab belongs to one size class while any of its slots is in use; an empty slab can go to another
-// class. Slabs are mapped once and never unmapped, so that a late reader meets valid memory. They are
-// sealed with F_SEAL_SHRINK, F_SEAL_GROW and F_SEAL_FUTURE_WRITE after mapping: a process that gets
-// the descriptor can map them read-only and nothing else. Slot records are private to the daemon.
+// A slab belongs to one size class while any of its slots is in use; an empty slab can go to
+// another class. Slabs are mapped once and never unmapped, so that a late reader meets valid
+// memory. They are sealed with F_SEAL_SHRINK, F_SEAL_GROW and F_SEAL_FUTURE_WRITE after mapping: a
+// process that gets the descriptor can map them read-only and nothing else. Slot records are
+// private to the daemon.
 //
 // Threads  one reactor. Nothing here locks.
 class DramTier {
  public:
   struct Options {
     uint64_t capacity_bytes = 1ull << 30;
-    uint64_t slab_bytes = 32ull << 20;     // also the largest frame
-    bool huge_pages = true;                // asked for; taken where the kernel grants them
-    bool populate = false;                 // touch every page at start
+    uint64_t slab_bytes = 32ull << 20;  // also the largest frame
+    bool huge_pages = true;             // asked for; taken where the kernel grants them
+    bool populate = false;              // touch every page at start
   };
 
   // A slab as a peer can map it.
@@ -74,8 +75,8 @@ class DramTier {
   MutableBytes FillMemory(SlotRef ref);
   // FILLING -> SEALED. FAILED_PRECONDITION if `ref` is not FILLING in that generation.
   absl::Status Seal(SlotRef ref);
-  // FILLING -> QUARANTINE. The slot is free again at `Fence(ref)`: when no write of the aborted fill
-  // can be under way.
+  // FILLING -> QUARANTINE. The slot is free again at `Fence(ref)`: when no write of the aborted
+  // fill can be under way.
   absl::Status Abort(SlotRef ref);
   // QUARANTINE -> FREE.
   absl::Status Fence(SlotRef ref);
@@ -103,7 +104,7 @@ class DramTier {
   const std::vector<Slab>& slabs() const;
   SlotCounts counts() const;
   uint64_t capacity_bytes() const;
-  uint64_t used_bytes() const;         // whole slots that are not FREE
+  uint64_t used_bytes() const;  // whole slots that are not FREE
   bool huge_pages_granted() const;
   // Random, per start: names this set of generations.
   const Uint128Bytes& boot_epoch() const;
