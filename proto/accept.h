@@ -106,6 +106,21 @@ inline absl::Status CheckLease(const ArrivedFrame& frame) {
 
 }  // namespace accept_internal
 
+// Whether `header` alone can be that of the frame that is expected: what a daemon checks before it
+// gives memory to a put. AcceptFrame asks it again, with the bytes in place.
+//
+// Errors   as AcceptFrame's
+inline absl::Status CheckFrameClaim(const FrameHeader& header, const ExpectedFrame& expected) {
+  if (absl::Status sound = CheckFrameHeader(header); !sound.ok()) return sound;
+#if !defined(FOREBAY_BREAK_SKIP_IDENTITY)
+  return CheckFrameIdentity(header, expected.layout, expected.part, expected.key,
+                            expected.page_index.value_or(header.page_index));
+#else
+  static_cast<void>(expected);
+  return absl::OkStatus();
+#endif
+}
+
 // OK exactly if
 //   the transport succeeded, and the lengths agree,
 //   and the header is sound and is of the page and part that the receiver asked for,
@@ -118,18 +133,10 @@ inline absl::Status CheckLease(const ArrivedFrame& frame) {
 // Threads  any.
 inline absl::Status AcceptFrame(const ArrivedFrame& frame, const ExpectedFrame& expected) {
   if (!frame.transport.ok()) return frame.transport;
-  if (absl::Status sound = CheckFrameHeader(frame.header); !sound.ok()) return sound;
+  if (absl::Status status = CheckFrameClaim(frame.header, expected); !status.ok()) return status;
   if (absl::Status status = accept_internal::CheckLengths(frame, expected); !status.ok()) {
     return status;
   }
-#if !defined(FOREBAY_BREAK_SKIP_IDENTITY)
-  if (absl::Status status =
-          CheckFrameIdentity(frame.header, expected.layout, expected.part, expected.key,
-                             expected.page_index.value_or(frame.header.page_index));
-      !status.ok()) {
-    return status;
-  }
-#endif
   if (absl::Status status = accept_internal::CheckBytes(frame); !status.ok()) return status;
   return accept_internal::CheckLease(frame);
 }
