@@ -11,9 +11,9 @@ namespace forebay {
 
 // For what only a bug in this program can cause. Aborts in release builds too: going on could serve
 // a wrong page. Never for input from a peer, a user or a device: those get an absl::Status.
-#define FB_CHECK(condition)                                              \
-  do {                                                                   \
-    if (!(condition)) [[unlikely]] {                                     \
-      ::forebay::CheckFailed(__FILE__, __LINE__, #condition);            \
-    }                                                                    \
+#define FB_CHECK(condition)                                   \
+  do {                                                        \
+    if (!(condition)) [[unlikely]] {                          \
+      ::forebay::CheckFailed(__FILE__, __LINE__, #condition); \
+    }                                                         \
   } while (false)

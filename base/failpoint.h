@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -12,8 +11,8 @@
 //   FB_FAILPOINT("tiers.dram.map");            returns the armed status from this function
 //   FB_FAILPOINT_HIT("server.get.before_send") true when armed: for functions without a status
 //
-// Names are folder.noun.verb, unique, and listed in docs/operations.md; a test checks that. Compiled
-// out unless FOREBAY_FAILPOINTS.
+// Names are folder.noun.verb, unique, and listed in docs/operations.md; a test checks that.
+// Compiled out unless FOREBAY_FAILPOINTS.
 namespace forebay::failpoint {
 
 // What an armed point does.
@@ -33,6 +32,8 @@ void Disarm(absl::string_view name);
 absl::Status ArmFromText(absl::string_view text);
 // OK unless `name` is armed with an error that is due. Cheap when nothing is armed.
 absl::Status Evaluate(const char* name);
+// How often `name` was reached since it was last armed, whether it acted or not; points that are
+// not armed are not counted.
 uint64_t HitCount(absl::string_view name);
 
 class ScopedArm {
@@ -50,10 +51,11 @@ class ScopedArm {
 }  // namespace forebay::failpoint
 
 #if defined(FOREBAY_FAILPOINTS)
-#define FB_FAILPOINT(name)                                                      \
-  do {                                                                          \
-    ::absl::Status fb_failpoint_ = ::forebay::failpoint::Evaluate(name);        \
-    if (!fb_failpoint_.ok()) [[unlikely]] return fb_failpoint_;                 \
+#define FB_FAILPOINT(name)                                               \
+  do {                                                                   \
+    ::absl::Status fb_failpoint_ = ::forebay::failpoint::Evaluate(name); \
+    if (!fb_failpoint_.ok()) [[unlikely]]                                \
+      return fb_failpoint_;                                              \
   } while (false)
 #define FB_FAILPOINT_HIT(name) (!::forebay::failpoint::Evaluate(name).ok())
 #else

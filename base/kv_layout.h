@@ -34,7 +34,7 @@ enum class PlaneOrder : uint8_t {
 // What one frame carries.
 enum class Stream : uint8_t { kKeyValue = 1, kKey = 2, kValue = 3, kLatent = 4, kState = 5 };
 
-// One layer of a model.
+// One layer of a model. A state layer has attention kNone, and no k_dim and v_dim; others have not.
 struct LayerSpec {
   LayerClass layer_class = LayerClass::kFull;
   AttentionKind attention = AttentionKind::kGqa;
@@ -69,13 +69,17 @@ struct PartSpec {
 //   kTokenMajor  [page_tokens][head_count][dim]      kHeadMajor  [head_count][page_tokens][dim]
 // For kState: the states of its layers, one after another.
 //
-// Limits   1 to 1,024 layers; 1 to 65,535 parts; page_tokens 1 to 65,535; a part is below 1 GiB.
+// Streams: kState for a state layer; kKey then kValue where split_key_value (kKey alone where v_dim
+// is 0); else kLatent for MLA and kKeyValue for the rest.
+//
+// Limits   1 to 1,024 layers; 1 to 65,535 parts; page_tokens 1 to 65,535; kv_heads to 65,535; dims
+//          to 65,536; a part is below 1 GiB.
 // Threads  a value after construction.
 struct KvLayout {
   uint32_t page_tokens = 16;
   PlaneOrder plane_order = PlaneOrder::kTokenMajor;
   std::vector<LayerSpec> layers;
-  uint32_t layers_per_part = 1;  // a part never spans two classes, dtypes or head counts
+  uint32_t layers_per_part = 1;  // at most; the layers of a part are equal in every field
   uint32_t heads_per_part = 0;   // 0: all heads of a layer; else must divide kv_heads
   bool split_key_value = false;  // K and V of a layer in parts of their own
 

@@ -31,6 +31,8 @@ struct LogField {
 void Log(LogLevel level, absl::string_view event, std::initializer_list<LogField> fields = {});
 void SetLogLevel(LogLevel level);
 LogLevel GetLogLevel();
+// Where lines go; 2 (stderr) at first. Borrows `fd`; returns the one before. For tests.
+int SetLogFd(int fd);
 
 inline void LogInfo(absl::string_view event, std::initializer_list<LogField> fields = {}) {
   Log(LogLevel::kInfo, event, fields);

@@ -3,10 +3,10 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
@@ -38,7 +38,8 @@ class Gauge {
   std::atomic<int64_t> value_{0};
 };
 
-// Counts of values by powers of two: bucket i holds values in [2^(i-1), 2^i). Written by one reactor.
+// Counts of values by powers of two: bucket i holds values in [2^(i-1), 2^i). Written by one
+// reactor.
 class Histogram {
  public:
   static constexpr int kBucketCount = 48;
@@ -46,7 +47,7 @@ class Histogram {
   uint64_t count() const { return count_.value(); }
   uint64_t sum() const { return sum_.value(); }
   uint64_t bucket(int i) const { return buckets_[i].value(); }
-  // Upper bound of the bucket in which the `q` quantile (0 to 1) falls; 0 when empty.
+  // Largest value of the bucket in which the `q` quantile (0 to 1) falls; 0 when empty.
   uint64_t Quantile(double q) const;
 
  private:
@@ -56,6 +57,9 @@ class Histogram {
 };
 
 // Names and holds the metrics of one daemon or client. Names: forebay_<noun>_<unit>[_total].
+//
+// A name may be added many times: each reactor writes a series of its own, and Text() sums those
+// whose labels are equal. Adding one name as two kinds is a bug (FB_CHECK).
 //
 // Threads  Add… takes a lock: at start, not on a hot path. The returned references live as long as
 //          the registry. Text() from any thread.
@@ -94,6 +98,8 @@ class MetricRegistry {
 
   Family& FamilyOf(absl::string_view name, absl::string_view help, int kind)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Series& AddSeries(absl::string_view name, absl::string_view help, int kind,
+                    absl::Span<const Label> labels) ABSL_LOCKS_EXCLUDED(mutex_);
 
   mutable absl::Mutex mutex_;
   std::deque<Family> families_ ABSL_GUARDED_BY(mutex_);

@@ -20,8 +20,8 @@ struct QualityContract {
   friend bool operator==(const QualityContract&, const QualityContract&) = default;
 };
 
-// Everything that must be equal for two pages to be interchangeable, apart from tokens. Changing any
-// one field gives another root key, and so a miss.
+// Everything that must be equal for two pages to be interchangeable, apart from tokens. Changing
+// any one field gives another root key, and so a miss.
 //
 // `tenant` is not sent by a client: the daemon fills it in from the authenticated identity.
 // Limits   each text at most 1,024 bytes, no NUL; `model` is not empty.

@@ -46,6 +46,10 @@ static_assert(sizeof(PageKey) == 32);
 
 // The key of the page after `parent` that holds `tokens`. `extra_keys`: what else decides the
 // contents of this page (hashes of images in it, for example), in order.
+//
+// Shape    without extras exactly SHA-256(parent, tokens as LE32). With extras a trailer follows
+// (see
+//          page_key.cc), so that no (tokens, extras) hash like any other pair.
 PageKey NextPageKey(const PageKey& parent, absl::Span<const uint32_t> tokens,
                     absl::Span<const absl::string_view> extra_keys = {});
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -50,7 +51,8 @@ class Reactor {
 
   // Runs `task` on the reactor's thread. False when the mailbox is full.
   bool Post(Task task);
-  // Makes a sleeping reactor take a turn.
+  // Makes the reactor take a turn that sees all that the caller did before, and look at `stop`
+  // again.
   void Wake();
 
   // One turn without sleeping: for tests, simulations, and callers that lend their own thread.
@@ -66,7 +68,11 @@ class Reactor {
   uint64_t long_turns() const { return long_turns_; }
 
  private:
+  // kAsleep: about to wait, or waiting, in poll(2). kNotified: Wake() was called since.
+  enum class State : uint8_t { kAwake, kAsleep, kNotified };
+
   void Sleep(Nanos until);
+  void WaitForFds(Nanos timeout);
 
   const Clock& clock_;
   const Options options_;
@@ -74,7 +80,7 @@ class Reactor {
   std::vector<Pollable*> pollables_;
   std::vector<int> fds_;
   int wake_fd_ = -1;
-  std::atomic<bool> asleep_{false};
+  std::atomic<State> state_{State::kAwake};
   std::atomic<bool> stopped_{false};
   uint64_t turns_ = 0;
   uint64_t long_turns_ = 0;

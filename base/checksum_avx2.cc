@@ -1,0 +1,2 @@
+#define FOREBAY_KERNEL forebay_checksum_avx2
+#include "base/checksum_kernel.inc"

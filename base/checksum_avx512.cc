@@ -1,0 +1,2 @@
+#define FOREBAY_KERNEL forebay_checksum_avx512
+#include "base/checksum_kernel.inc"

@@ -1,0 +1,120 @@
+#include "base/frame_header.h"
+
+#include <bit>
+#include <cstddef>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "base/checksum.h"
+
+namespace forebay {
+namespace {
+
+// The struct is the wire format, as it lies in memory.
+static_assert(std::endian::native == std::endian::little);
+static_assert(offsetof(FrameHeader, identity) == 32);
+static_assert(offsetof(FrameHeader, payload_checksum) == 48);
+static_assert(offsetof(FrameHeader, header_checksum) == 60);
+
+uint32_t HeaderChecksumOf(const FrameHeader& header) {
+  return static_cast<uint32_t>(
+      ChecksumOf(AsBytes(&header, offsetof(FrameHeader, header_checksum))));
+}
+
+absl::Status Differs(absl::string_view field, uint64_t found, uint64_t expected) {
+  return absl::DataLossError(
+      absl::StrCat("frame of another part: ", field, " is ", found, ", expected ", expected));
+}
+
+}  // namespace
+
+void FrameHeader::Seal() { header_checksum = HeaderChecksumOf(*this); }
+
+FrameHeader MakeFrameHeader(const KvLayout& layout, const PartSpec& part, const PageKey& key,
+                            uint32_t page_index, CodecId codec, uint32_t payload_bytes,
+                            uint64_t payload_checksum) {
+  FrameHeader header;
+  header.codec = static_cast<uint8_t>(codec);
+  header.stream = static_cast<uint8_t>(part.stream);
+  header.dtype = static_cast<uint8_t>(part.dtype);
+  header.page_tokens = static_cast<uint16_t>(layout.page_tokens);
+  header.layer_begin = part.layer_begin;
+  header.layer_count = part.layer_count;
+  header.head_begin = part.head_begin;
+  header.head_count = part.head_count;
+  header.raw_bytes = part.raw_bytes;
+  header.payload_bytes = payload_bytes;
+  std::memcpy(header.identity.data(), key.bytes.data(), header.identity.size());
+  header.payload_checksum = payload_checksum;
+  header.page_index = page_index;
+  header.Seal();
+  return header;
+}
+
+absl::Status CheckFrameHeader(const FrameHeader& header) {
+  if (header.magic != FrameHeader::kMagic) {
+    return absl::DataLossError("not a frame: the magic differs");
+  }
+  // The checksum stands before the version: a flipped version is a fault, not an unknown format.
+  if (header.header_checksum != HeaderChecksumOf(header)) {
+    return absl::DataLossError("the checksum of the frame header differs");
+  }
+  if (header.format_version != FrameHeader::kFormatVersion) {
+    return absl::UnimplementedError(
+        absl::StrCat("frame format version ", header.format_version, " is not known"));
+  }
+  if (header.codec != static_cast<uint8_t>(CodecId::kRaw)) {
+    return absl::UnimplementedError(absl::StrCat("codec ", header.codec, " is not known"));
+  }
+  // A raw payload has neither parameters nor masks: whoever set them meant bytes that this build
+  // would misread.
+  if ((header.flags & ~kFrameRawFallback) != 0 || header.codec_param != 0 || header.reserved != 0) {
+    return absl::UnimplementedError(absl::StrCat("flags ", header.flags, " and parameter ",
+                                                 header.codec_param,
+                                                 " are not known of raw frames"));
+  }
+  if (header.payload_bytes != header.raw_bytes) {
+    return absl::DataLossError(absl::StrCat("a raw frame of ", header.payload_bytes,
+                                            " payload bytes for ", header.raw_bytes, " raw bytes"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckFrameIdentity(const FrameHeader& header, const KvLayout& layout,
+                                const PartSpec& part, const PageKey& key, uint32_t page_index) {
+#if !defined(FOREBAY_BREAK_SKIP_IDENTITY)
+  if (std::memcmp(header.identity.data(), key.bytes.data(), header.identity.size()) != 0) {
+    return absl::DataLossError("frame of another part: the identity differs");
+  }
+#endif
+  if (header.page_index != page_index) {
+    return Differs("page index", header.page_index, page_index);
+  }
+  if (header.page_tokens != layout.page_tokens) {
+    return Differs("page tokens", header.page_tokens, layout.page_tokens);
+  }
+  if (header.layer_begin != part.layer_begin) {
+    return Differs("first layer", header.layer_begin, part.layer_begin);
+  }
+  if (header.layer_count != part.layer_count) {
+    return Differs("layer count", header.layer_count, part.layer_count);
+  }
+  if (header.head_begin != part.head_begin) {
+    return Differs("first head", header.head_begin, part.head_begin);
+  }
+  if (header.head_count != part.head_count) {
+    return Differs("head count", header.head_count, part.head_count);
+  }
+  if (header.stream != static_cast<uint8_t>(part.stream)) {
+    return Differs("stream", header.stream, static_cast<uint8_t>(part.stream));
+  }
+  if (header.dtype != static_cast<uint8_t>(part.dtype)) {
+    return Differs("dtype", header.dtype, static_cast<uint8_t>(part.dtype));
+  }
+  if (header.raw_bytes != part.raw_bytes) {
+    return Differs("raw bytes", header.raw_bytes, part.raw_bytes);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace forebay
