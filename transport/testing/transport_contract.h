@@ -119,13 +119,14 @@ bool LinkTransportContract();
 
 }  // namespace forebay::testing
 
-#define FB_INSTANTIATE_TRANSPORT_CONTRACT(prefix, ...)                                        \
-  [[maybe_unused]] static const bool fb_transport_contract_##prefix =                         \
-      ::forebay::testing::LinkTransportContract();                                            \
-  namespace forebay::testing {                                                                \
-  INSTANTIATE_TEST_SUITE_P(prefix, TransportContractTest, __VA_ARGS__,                        \
-                           [](const ::testing::TestParamInfo<TransportContractParam>& info) { \
-                             return info.param.name;                                          \
-                           });                                                                \
-  }                                                                                           \
+#define FB_INSTANTIATE_TRANSPORT_CONTRACT(prefix, ...)                         \
+  [[maybe_unused]] static const bool fb_transport_contract_##prefix =          \
+      ::forebay::testing::LinkTransportContract();                             \
+  namespace forebay::testing {                                                 \
+  INSTANTIATE_TEST_SUITE_P(                                                    \
+      prefix, TransportContractTest, __VA_ARGS__,                              \
+      [](const ::testing::TestParamInfo<TransportContractParam>& param_info) { \
+        return param_info.param.name;                                          \
+      });                                                                      \
+  }                                                                            \
   static_assert(true, "a semicolon follows")
