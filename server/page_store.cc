@@ -1,0 +1,129 @@
+#include "server/page_store.h"
+
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/failpoint.h"
+#include "base/status_macros.h"
+
+namespace forebay {
+namespace {
+
+// One allocation evicts at most this many slabs' worth of frames. Where every victim lies in
+// another size class, freeing a whole slab could otherwise cost the whole pool.
+constexpr uint64_t kEvictSlabsMax = 8;
+
+}  // namespace
+
+absl::StatusOr<SlotRef> PageStore::Allocate(size_t frame_bytes) {
+  FB_FAILPOINT("server.store.allocate");
+  absl::StatusOr<SlotRef> slot = tier_.Allocate(frame_bytes);
+  if (slot.ok() || !absl::IsResourceExhausted(slot.status())) return slot;
+
+  const uint64_t slab_bytes = tier_.slabs().empty() ? 0 : tier_.slabs()[0].memory.size();
+  const uint64_t evict_bytes_max = kEvictSlabsMax * slab_bytes;
+  evicted_bytes_ = 0;
+  while (absl::IsResourceExhausted(slot.status()) && evicted_bytes_ <= evict_bytes_max) {
+    const PageRef victim = index_.Victim();
+    if (!victim.valid()) break;
+    Evict(victim);
+    slot = tier_.Allocate(frame_bytes);
+  }
+  return slot;
+}
+
+void PageStore::Evict(PageRef page) {
+  for (const SlotRef& slot : index_.Remove(page)) {
+    const absl::StatusOr<Bytes> frame = tier_.Read(slot);
+    if (frame.ok()) {
+      evicted_bytes_ += frame->size();
+      metrics_.evicted_bytes.Add(frame->size());
+    }
+    FB_CHECK(tier_.Retire(slot).ok());
+  }
+  metrics_.evicted_pages.Add();
+}
+
+std::optional<PinnedFrame> PageStore::PinFrame(PageRef page, uint32_t part) {
+  if (!page.valid()) return std::nullopt;
+  const SlotRef slot = index_.Part(page, part);
+  if (!slot.valid()) return std::nullopt;
+  absl::StatusOr<Bytes> frame = tier_.Read(slot);
+  if (!frame.ok()) return std::nullopt;
+#if !defined(FOREBAY_BREAK_EVICT_PINNED)
+  if (!tier_.Pin(slot).ok()) return std::nullopt;
+  index_.Pin(page);
+#endif
+  return PinnedFrame{page, slot, *frame};
+}
+
+void PageStore::Unpin(const PinnedFrame& pinned) {
+#if !defined(FOREBAY_BREAK_EVICT_PINNED)
+  index_.Unpin(pinned.page);
+  tier_.Unpin(pinned.slot);
+#endif
+  static_cast<void>(pinned);
+}
+
+std::optional<FrameHeader> PageStore::HeaderOf(PageRef page, uint32_t part) const {
+  const SlotRef slot = index_.Part(page, part);
+  if (!slot.valid()) return std::nullopt;
+  const absl::StatusOr<Bytes> frame = tier_.Read(slot);
+  if (!frame.ok() || frame->size() < kFrameHeaderBytes) return std::nullopt;
+  FrameHeader header;
+  std::memcpy(&header, frame->data(), sizeof(header));
+  return header;
+}
+
+absl::Status PageStore::Publish(PageRef page, uint32_t part, SlotRef slot,
+                                const FrameHeader& header) {
+  const auto publish = [&]() -> absl::Status {
+    FB_FAILPOINT("server.put.before_seal");
+    const MutableBytes frame = tier_.FillMemory(slot);
+    FB_CHECK(frame.size() == kFrameHeaderBytes + header.payload_bytes);
+    std::memcpy(frame.data(), &header, sizeof(header));
+    return tier_.Seal(slot);
+  };
+  if (absl::Status status = publish(); !status.ok()) {
+    Discard(slot);
+    return status;
+  }
+  const uint32_t frame_bytes = static_cast<uint32_t>(kFrameHeaderBytes + header.payload_bytes);
+  absl::Status status = index_.SetPart(page, part, slot, frame_bytes);
+  if (!status.ok()) FB_CHECK(tier_.Retire(slot).ok());
+  return status;
+}
+
+void PageStore::Discard(SlotRef slot) {
+  FB_CHECK(tier_.Abort(slot).ok());
+  FB_CHECK(tier_.Fence(slot).ok());
+}
+
+void PageStore::DropPart(PageRef page, uint32_t part) {
+  const SlotRef slot = index_.RemovePart(page, part);
+  if (slot.valid()) FB_CHECK(tier_.Retire(slot).ok());
+}
+
+PageRef PageStore::OpenPage(uint32_t ns, const PageKey& key, const PageKey& parent,
+                            uint32_t page_index, Nanos now) {
+  const PageRef page = index_.FindOrAdd(ns, key, parent, page_index, now);
+  index_.Pin(page);
+  ++open_rows_[page.row];
+  return page;
+}
+
+void PageStore::ClosePage(PageRef page, uint32_t part_count) {
+  index_.Unpin(page);
+  const auto open = open_rows_.find(page.row);
+  FB_CHECK(open != open_rows_.end());
+  if (--open->second > 0) return;
+  open_rows_.erase(open);
+  for (uint32_t part = 0; part < part_count; ++part) {
+    if (index_.Part(page, part).valid()) return;
+  }
+  index_.Remove(page);
+}
+
+}  // namespace forebay
