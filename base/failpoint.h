@@ -19,9 +19,9 @@ namespace forebay::failpoint {
 struct Action {
   enum class Kind : uint8_t { kError, kKill, kStop, kSleep };
   Kind kind = Kind::kError;
-  absl::Status status;      // kError
-  int64_t sleep_ns = 0;     // kSleep
-  uint64_t skip_count = 0;  // hits that pass before it acts
+  absl::Status status = {};  // kError
+  int64_t sleep_ns = 0;      // kSleep
+  uint64_t skip_count = 0;   // hits that pass before it acts
   uint64_t act_count = UINT64_MAX;
 };
 

@@ -66,8 +66,8 @@ class Histogram {
 class MetricRegistry {
  public:
   struct Label {
-    std::string name;
-    std::string value;
+    std::string name = {};
+    std::string value = {};
   };
 
   Counter& AddCounter(absl::string_view name, absl::string_view help,

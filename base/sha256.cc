@@ -26,9 +26,11 @@ Sha256Digest Sha256(absl::Span<const Bytes> pieces) {
 Sha256Digest HmacSha256(Bytes secret, Bytes message) {
   // HMAC() takes the length of the key as an int; longer secrets are a caller's bug.
   FB_CHECK(secret.size() <= (size_t{1} << 20));
+  // OpenSSL refuses a null key, even an empty one.
+  const void* key = secret.empty() ? static_cast<const void*>("") : secret.data();
   Sha256Digest digest;
   unsigned int digest_bytes = 0;
-  const unsigned char* result = HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()),
+  const unsigned char* result = HMAC(EVP_sha256(), key, static_cast<int>(secret.size()),
                                      reinterpret_cast<const unsigned char*>(message.data()),
                                      message.size(), digest.data(), &digest_bytes);
   FB_CHECK(result != nullptr);
