@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 
@@ -25,17 +26,28 @@ struct PageRef {
 class EvictionPolicy {
  public:
   virtual ~EvictionPolicy() = default;
-  // `key_hash` lets a policy remember pages that it evicted.
+  // A new row, not yet a candidate. `key_hash` lets a policy remember pages that it evicted.
   virtual void OnInsert(uint32_t row, uint64_t key_hash, Nanos now) = 0;
   virtual void OnTouch(uint32_t row, Nanos now) = 0;
+  // `evicted`: it goes because PickVictim named it. The row may be inserted again, for another
+  // page.
   virtual void OnRemove(uint32_t row, bool evicted) = 0;
-  // The row became, or is no longer, a candidate.
+  // The row became, or is no longer, a candidate. Called only when that changes.
   virtual void SetCandidate(uint32_t row, bool candidate) = 0;
-  // A candidate, or UINT32_MAX when there is none. The index removes it next.
+  // A candidate, or UINT32_MAX when there is none. The index removes it next; if it does not, the
+  // same row is named again as long as nothing else happens.
   virtual uint32_t PickVictim() = 0;
 };
 
 // "lru" or "s3fifo". INVALID_ARGUMENT naming the known ones.
 absl::StatusOr<std::unique_ptr<EvictionPolicy>> MakeEvictionPolicy(absl::string_view name);
+
+// The candidate that was inserted or touched longest ago, exactly.
+std::unique_ptr<EvictionPolicy> MakeLruPolicy();
+
+// S3-FIFO: a small queue in which new pages prove themselves, a main queue with second chances, and
+// a memory of what left the small one.
+// Source   Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023.
+std::unique_ptr<EvictionPolicy> MakeS3FifoPolicy();
 
 }  // namespace forebay

@@ -46,36 +46,50 @@ class PageIndex {
   // A page's place in the index; stale after the page is removed.
   PageRef Find(uint32_t ns, const PageKey& key) const;
   // Finds or adds the page. `parent`: the key of the page before it; it need not be here.
+  // `page_index`: its place in the chain. The first page has no parent that matters. A parent
+  // counts as one only if its place is one less, so that no lie about keys makes a ring that never
+  // leaves.
   PageRef FindOrAdd(uint32_t ns, const PageKey& key, const PageKey& parent, uint32_t page_index,
                     Nanos now);
-  // Puts a sealed slot into the page. ALREADY_EXISTS if the part is here: the first wins.
+  // Puts a sealed slot into the page.
+  //   ALREADY_EXISTS       the part is here: the first wins
+  //   INVALID_ARGUMENT     the page has no such part
+  //   FAILED_PRECONDITION  the page is gone
   absl::Status SetPart(PageRef page, uint32_t part, SlotRef slot, uint32_t frame_bytes);
   // An invalid SlotRef where the part is not here.
   SlotRef Part(PageRef page, uint32_t part) const;
   ClassMask CompleteClasses(PageRef page) const;
   bool Complete(PageRef page) const;
+  // Whether the page is still the one that the reference was made for.
+  bool Holds(PageRef page) const;
+  // Of a page that Holds().
+  const PageKey& KeyOf(PageRef page) const;
+  uint32_t NamespaceOf(PageRef page) const;
+  uint32_t PlaceOf(PageRef page) const;  // its page_index
 
   // How many leading `keys` a reader can use, by the rule of layer classes: every page complete in
   // full attention, the last window_pages of them in sliding windows, the last one in state.
-  // `pages` gets the refs of these leading pages. Does not touch the policy.
+  // `pages` gets the refs of these leading pages; invalid ones for pages that are not here, which a
+  // layout without full layers does not need. Does not touch the policy.
   uint32_t LongestPrefix(uint32_t ns, absl::Span<const PageKey> keys,
                          std::vector<PageRef>* pages) const;
-  // Per key, the complete classes; stops after the first page that lacks a complete full class (or,
-  // in a layout without full layers, at the first absent page). For readers whose chain is spread
-  // over several daemons.
+  // Per key, the complete classes, up to and without the first page that lacks a complete full
+  // class (or, in a layout without full layers, the first absent page). The number of these pages.
+  // For readers whose chain is spread over several daemons.
   uint32_t LeadingClasses(uint32_t ns, absl::Span<const PageKey> keys, std::vector<PageRef>* pages,
                           std::vector<ClassMask>* classes) const;
 
   // Tells the policy that the page was used.
   void Touch(PageRef page, Nanos now);
-  // A pinned page is no victim. Counted.
+  // A pinned page is no victim. Counted; Unpin without a Pin aborts. A page that is removed and
+  // comes back has no pins.
   void Pin(PageRef page);
   void Unpin(PageRef page);
   // The page that should go next: an unpinned leaf. Invalid when there is none.
   PageRef Victim();
   // Forgets the page; its slots are the caller's to retire.
   std::vector<SlotRef> Remove(PageRef page);
-  // Forgets one part (found bad): the page is incomplete again.
+  // Forgets one part (found bad): the page is incomplete again. Invalid if it was not here.
   SlotRef RemovePart(PageRef page, uint32_t part);
 
   struct Counts {
@@ -83,6 +97,8 @@ class PageIndex {
   };
   Counts counts() const;
   Counts CountsOf(uint32_t ns) const;
+  // Of the index itself, without the policy: for metrics.
+  uint64_t memory_bytes() const;
 
  private:
   struct State;

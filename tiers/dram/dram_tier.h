@@ -11,6 +11,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/random.h"
+#include "tiers/dram/slab_memory.h"
 
 namespace forebay {
 
@@ -32,7 +33,8 @@ struct SlotRef {
 //               may still touch it: reused only after `Fence`
 enum class SlotState : uint8_t { kFree, kFilling, kSealed, kDraining, kQuarantine };
 
-// Slots by state. Their sum is always the number of slots of the tier.
+// Slots by state. Their sum is always the number of slots of the tier: those that its slabs are cut
+// into, where an empty slab, which is not cut, counts as one free slot.
 struct SlotCounts {
   uint64_t free = 0, filling = 0, sealed = 0, draining = 0, quarantine = 0;
   uint64_t pins = 0;  // outstanding pins over all slots
@@ -58,12 +60,11 @@ class DramTier {
   };
 
   // A slab as a peer can map it.
-  struct Slab {
-    int fd = -1;
-    MutableBytes memory;
-  };
+  using Slab = SlabMemory::Slab;
 
-  // RESOURCE_EXHAUSTED if the kernel refuses the memory, naming the limit in the way.
+  // As many whole slabs as the capacity holds.
+  //   INVALID_ARGUMENT    the capacity is below a slab, or a slab is not of the sizes above
+  //   RESOURCE_EXHAUSTED  the kernel refuses the memory, or would later; names the limit in the way
   static absl::StatusOr<std::unique_ptr<DramTier>> Create(const Options& options);
   ~DramTier();
 
@@ -83,7 +84,7 @@ class DramTier {
 
   // A pin: the bytes stay until Unpin. FAILED_PRECONDITION unless SEALED in that generation.
   absl::Status Pin(SlotRef ref);
-  // The last Unpin of a DRAINING slot frees it.
+  // Gives back one pin. The last Unpin of a DRAINING slot frees it.
   void Unpin(SlotRef ref);
   // SEALED -> DRAINING while pinned, else FREE: out of the index, no new pins.
   absl::Status Retire(SlotRef ref);
@@ -94,7 +95,8 @@ class DramTier {
   bool Holds(SlotRef ref) const;
   SlotState StateOf(uint32_t slot) const;
 
-  // Which slab and where in it, for a peer that maps slabs.
+  // Which slab and where in it, for a peer that maps slabs. It means something while the slot is
+  // not FREE; for any other number of a slot it is some place within the tier.
   struct Location {
     uint32_t slab = 0;
     uint64_t offset = 0;
@@ -103,6 +105,9 @@ class DramTier {
 
   const std::vector<Slab>& slabs() const;
   SlotCounts counts() const;
+  // Slots of all slabs, counted apart from counts(), whose total() it equals at all times. Walks
+  // the slabs.
+  uint64_t slot_count() const;
   uint64_t capacity_bytes() const;
   uint64_t used_bytes() const;  // whole slots that are not FREE
   bool huge_pages_granted() const;
