@@ -14,7 +14,8 @@ namespace forebay {
 // One layer of an engine's paged KV cache, described by address and strides: nothing is guessed
 // from a shape. The element (block b, token t in the block, head h, channel c) of K is at
 //   k + b * block_stride + t * token_stride + h * head_stride + c * element bytes
-// and V likewise from `v`. Channels are contiguous.
+// and V likewise from `v`. Channels are contiguous. `h` counts the heads that the view holds: its
+// head 0 is head `head_begin` of the model.
 //
 // Units    strides in bytes; `k`, `v` host memory (device memory comes with the CUDA transports).
 struct LayerView {
@@ -48,14 +49,17 @@ struct KvView {
   absl::Status Validate(const KvLayout& layout, uint32_t page_count) const;
 
   // The memory of one part of page `page` in the order of the part's raw bytes, in as few runs as
-  // the strides allow.
+  // the strides allow. Replaces what was in `runs`.
+  // Requires Validate(layout, page + 1) and a part that is held.
   void PartRuns(const KvLayout& layout, const PartSpec& part, uint32_t page,
                 std::vector<MutableBytes>* runs) const;
 
   // The parts of a page that this view holds: those whose heads are all in its range.
   std::vector<uint16_t> PartsHeld(const KvLayout& layout) const;
 
-  // One contiguous buffer [page_count][PageBytes()] in canonical order: tests, tools, benchmarks.
+  // One contiguous buffer [page_count][PageBytes()]: tests, tools, benchmarks. A page is in the
+  // order of the parts that the layout has with heads_per_part = 0, so that without a cut through
+  // the heads each part is one run.
   static KvView Contiguous(const KvLayout& layout, std::byte* memory, uint32_t page_count);
 };
 

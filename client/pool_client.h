@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/namespace_spec.h"
 #include "base/page_key.h"
+#include "client/client_options.h"
 #include "client/kv_view.h"
 #include "client/pending.h"
 
@@ -37,16 +38,6 @@ namespace forebay {
 
 class PoolNamespace;
 
-struct DaemonAddress {
-  std::string control;  // "host:port" of its gRPC control plane
-  double weight = 1.0;  // share of the page groups, against the other daemons
-};
-
-// Which ways to a daemon's data a client may take.
-enum class PathChoice : uint8_t { kAuto = 0, kLocal = 1, kTcp = 2, kUcx = 3 };
-absl::string_view PathName(PathChoice path);
-absl::StatusOr<PathChoice> ParsePath(absl::string_view name);  // "auto", "local", "tcp", "ucx"
-
 enum class Progress : uint8_t { kThread, kCaller };
 
 struct ClientOptions {
@@ -60,13 +51,6 @@ struct ClientOptions {
   Nanos reconnect_interval_max = 5 * kSecond;
   Nanos spin_ns = 50 * kMicrosecond;          // before a waiter sleeps
   uint64_t fetch_window_bytes = 64ull << 20;  // asked for and not yet here, per daemon
-};
-
-struct LookupOptions {
-  Nanos deadline = 0;  // how long it may take; 0: the client's default
-  uint32_t lease_ms = 2000;
-  bool probe = false;  // no lease: existence only
-  bool views = false;  // ask for locations, so that local pages can be read in place
 };
 
 // How much of a chain the pool holds: fetch the first `page_count` pages, recompute the rest.
@@ -94,20 +78,6 @@ class PrefixHit {
   std::shared_ptr<State> state_;
 };
 
-// What a fetch did.
-struct FetchResult {
-  uint32_t page_count = 0;  // leading pages that are whole and verified in the engine's memory
-  std::vector<bool> pages;  // per page asked for: whole and verified. False is a miss.
-  uint64_t bytes = 0;       // payload bytes that crossed
-  uint64_t bytes_local = 0, bytes_tcp = 0, bytes_ucx = 0;  // by path
-};
-
-struct FetchOptions {
-  Nanos deadline = 0;       // 0: the client's default
-  uint32_t first_page = 0;  // of the hit; pages before it are there already
-  uint32_t page_count = UINT32_MAX;
-};
-
 // A fetch under way.
 class FetchHandle {
  public:
@@ -126,23 +96,6 @@ class FetchHandle {
  private:
   Pending<FetchResult> pending_;
   std::shared_ptr<Layers> layers_;
-};
-
-struct PublishOptions {
-  Nanos deadline = 0;
-  uint32_t first_page = 0;  // pages before it are in the pool already (or are somebody else's)
-};
-
-struct PublishResult {
-  uint32_t pages_stored = 0;   // whole in the pool at the end, by us or by others
-  uint32_t pages_refused = 0;  // no room, or their daemon is away
-  uint64_t parts_sent = 0, parts_present = 0;
-  uint64_t bytes = 0;
-  absl::Status first_error;  // why pages were refused, if any were
-};
-
-struct SubscribeOptions {
-  Nanos deadline = 0;
 };
 
 // A namespace that was opened on every daemon that answered.
@@ -171,15 +124,6 @@ class PoolNamespace {
 
  private:
   std::shared_ptr<State> state_;
-};
-
-// What a client knows of one daemon, for people and tests.
-struct DaemonStatus {
-  std::string control;
-  bool connected = false;
-  std::string path;  // "local", "tcp", "ucx" or ""
-  std::string last_error;
-  uint64_t reconnects = 0;
 };
 
 class PoolClient {

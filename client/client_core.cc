@@ -1,0 +1,353 @@
+#include "client/client_core.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "client/fetch_op.h"
+#include "client/lookup_op.h"
+#include "client/pool_client.h"
+#include "client/publish_op.h"
+#include "client/small_ops.h"
+
+namespace forebay {
+
+void ClientOp::WakeUp() {
+  if (queued_) return;
+  queued_ = true;
+  services_.runnable.push_back(this);
+}
+
+void ClientOp::SetWakeAt(Nanos at) {
+  wake_at_ = at;
+  services_.NoteTimer(at);
+}
+
+ClientCore::ClientCore(const Clock& clock, SessionOpener& opener, ClientCoreOptions options,
+                       TransportFactory factory, MetricRegistry& registry,
+                       std::function<void()> wake)
+    : services_(clock, opener, std::move(options), std::move(factory), registry, std::move(wake)) {}
+
+ClientCore::~ClientCore() {
+  services_.inbox->Detach();
+  FB_CHECK(ops_.empty());
+}
+
+ClientNamespace* ClientCore::Find(uint64_t ns) {
+  const auto it = namespaces_.find(ns);
+  return it == namespaces_.end() ? nullptr : it->second.get();
+}
+
+absl::Status ClientCore::CheckChain(const ClientNamespace* ns, size_t page_count) const {
+  if (shut_) return absl::CancelledError("the client is shutting down");
+  if (ns == nullptr) return absl::FailedPreconditionError("the namespace is closed");
+  if (page_count > PoolNamespace::kChainPagesMax) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a chain of ", page_count, " pages; the limit is ", PoolNamespace::kChainPagesMax));
+  }
+  return absl::OkStatus();
+}
+
+Nanos ClientCore::DeadlineOf(Nanos duration, Nanos now) const {
+  if (duration <= 0) duration = services_.options.default_deadline;
+  return duration > kForever - now ? kForever : now + duration;
+}
+
+uint64_t ClientCore::Start(std::unique_ptr<ClientOp> op, Nanos now) {
+  ClientOp& started = *op;
+  const uint64_t id = started.id();
+  ops_[id] = std::move(op);
+  services_.NoteTimer(started.wake_at());
+  started.Advance(now);
+  if (!started.done()) return id;
+  EraseOp(id);
+  return 0;
+}
+
+void ClientCore::EraseOp(uint64_t id) {
+  const auto it = ops_.find(id);
+  std::erase(services_.runnable, it->second.get());
+  ops_.erase(it);
+  op_ns_.erase(id);
+}
+
+uint64_t ClientCore::OpenNamespace(NamespaceSpec spec, Nanos duration, Done<Opened> done) {
+  spec.tenant.clear();
+  absl::Status status = spec.Validate();
+  if (shut_) status = absl::CancelledError("the client is shutting down");
+  if (!status.ok()) {
+    done(std::move(status));
+    return 0;
+  }
+  const Nanos now = services_.clock.Now();
+  const Nanos deadline = DeadlineOf(duration, now);
+  const uint64_t ns_id = services_.NextId();
+  auto ns = std::make_unique<ClientNamespace>(ns_id, std::move(spec), services_.options);
+  // A daemon whose address does not answer must leave time for the next one.
+  ns->connect_timeout = std::min(ns->connect_timeout, std::max(deadline - now, kMillisecond));
+  for (uint16_t i = 0; i < services_.options.daemons.size(); ++i) {
+    ns->links.push_back(std::make_unique<DaemonLink>(services_, *ns, i));
+  }
+  ClientNamespace& opened = *ns;
+  namespaces_[ns_id] = std::move(ns);
+  const uint64_t id = services_.NextId();
+  op_ns_[id] = ns_id;
+  auto finish = [this, ns_id, done = std::move(done)](absl::Status ended) {
+    ClientNamespace* found = Find(ns_id);
+    if (ended.ok() && found != nullptr) {
+      done(Opened{ns_id, *found->root});
+      return;
+    }
+    done(ended.ok() ? absl::CancelledError("the namespace was closed") : std::move(ended));
+    CloseNamespace(ns_id);
+  };
+  return Start(std::make_unique<OpenOp>(services_, id, opened, deadline, std::move(finish)), now);
+}
+
+void ClientCore::CloseNamespace(uint64_t ns_id) {
+  const auto it = namespaces_.find(ns_id);
+  if (it == namespaces_.end()) return;
+  closing_.push_back(std::move(it->second));
+  namespaces_.erase(it);
+  for (const auto& [op, ns] : op_ns_) {
+    if (ns == ns_id) ops_[op]->Cancel();
+  }
+  // Its connections stay until its calls have ended: they borrow memory through them.
+  services_.NoteTimer(services_.clock.Now());
+}
+
+uint64_t ClientCore::Lookup(uint64_t ns_id, std::vector<PageKey> keys, const LookupOptions& options,
+                            Done<std::shared_ptr<Hit>> done) {
+  ClientNamespace* ns = Find(ns_id);
+  absl::Status status = CheckChain(ns, keys.size());
+  if (status.ok() && !options.probe &&
+      (options.lease_ms == 0 || options.lease_ms > wire::kLeaseMsMax)) {
+    status = absl::InvalidArgumentError(
+        absl::StrCat("a lease of ", options.lease_ms, " ms; 1 to ", wire::kLeaseMsMax));
+  }
+  if (!status.ok()) {
+    done(std::move(status));
+    return 0;
+  }
+  const Nanos now = services_.clock.Now();
+  const uint64_t id = services_.NextId();
+  op_ns_[id] = ns_id;
+  return Start(std::make_unique<LookupOp>(services_, id, *ns, std::move(keys), options, now,
+                                          DeadlineOf(options.deadline, now), std::move(done)),
+               now);
+}
+
+uint64_t ClientCore::Fetch(uint64_t ns_id, std::shared_ptr<Hit> hit, KvView view,
+                           const FetchOptions& options,
+                           std::function<void(uint32_t layer, bool in_place)> on_layer,
+                           Done<FetchResult> done) {
+  ClientNamespace* ns = Find(ns_id);
+  absl::Status status = CheckChain(ns, 0);
+  if (status.ok() && (hit == nullptr || hit->ns != ns_id)) {
+    status = absl::InvalidArgumentError("the hit is not of this namespace");
+  }
+  uint32_t pages = 0;
+  if (status.ok() && options.first_page < hit->page_count()) {
+    pages = std::min(options.page_count, hit->page_count() - options.first_page);
+  }
+  if (status.ok()) status = view.Validate(ns->spec.layout, options.first_page + pages);
+  if (!status.ok()) {
+    done(std::move(status));
+    return 0;
+  }
+  const Nanos now = services_.clock.Now();
+  const uint64_t id = services_.NextId();
+  op_ns_[id] = ns_id;
+  return Start(std::make_unique<FetchOp>(
+                   services_, id, *ns, std::move(hit), std::move(view), options.first_page, pages,
+                   DeadlineOf(options.deadline, now), std::move(on_layer), std::move(done)),
+               now);
+}
+
+uint64_t ClientCore::Publish(uint64_t ns_id, std::vector<PageKey> keys, KvView view,
+                             const PublishOptions& options, Done<PublishResult> done) {
+  ClientNamespace* ns = Find(ns_id);
+  absl::Status status = CheckChain(ns, keys.size());
+  if (status.ok() && options.first_page > keys.size()) {
+    status = absl::InvalidArgumentError(
+        absl::StrCat("first page ", options.first_page, " of ", keys.size()));
+  }
+  if (status.ok()) {
+    status = view.Validate(ns->spec.layout, static_cast<uint32_t>(keys.size()));
+  }
+  if (!status.ok()) {
+    done(std::move(status));
+    return 0;
+  }
+  const Nanos now = services_.clock.Now();
+  const uint64_t id = services_.NextId();
+  op_ns_[id] = ns_id;
+  return Start(
+      std::make_unique<PublishOp>(services_, id, *ns, std::move(keys), std::move(view), options,
+                                  DeadlineOf(options.deadline, now), std::move(done)),
+      now);
+}
+
+uint64_t ClientCore::Subscribe(uint64_t ns_id, std::vector<PageKey> keys,
+                               const SubscribeOptions& options,
+                               std::function<void(uint32_t page_count)> on_progress,
+                               Done<uint32_t> done) {
+  ClientNamespace* ns = Find(ns_id);
+  absl::Status status = CheckChain(ns, keys.size());
+  if (!status.ok()) {
+    done(std::move(status));
+    return 0;
+  }
+  const Nanos now = services_.clock.Now();
+  const uint64_t id = services_.NextId();
+  op_ns_[id] = ns_id;
+  return Start(std::make_unique<SubscribeOp>(services_, id, *ns, std::move(keys),
+                                             DeadlineOf(options.deadline, now),
+                                             std::move(on_progress), std::move(done)),
+               now);
+}
+
+uint64_t ClientCore::Release(const std::shared_ptr<Hit>& hit, Done<bool> done) {
+  ClientNamespace* ns = hit == nullptr ? nullptr : Find(hit->ns);
+  if (ns == nullptr || hit->released.exchange(true, std::memory_order_acq_rel)) {
+    done(false);
+    return 0;
+  }
+  const Nanos now = services_.clock.Now();
+  const uint64_t id = services_.NextId();
+  op_ns_[id] = ns->id;
+  return Start(std::make_unique<ReleaseOp>(services_, id, *ns, hit->grants, DeadlineOf(0, now),
+                                           std::move(done)),
+               now);
+}
+
+void ClientCore::Drop(uint64_t ns_id, const std::vector<LeaseGrant>& grants) {
+  ClientNamespace* ns = Find(ns_id);
+  if (ns == nullptr) return;
+  for (const LeaseGrant& grant : grants) {
+    DaemonLink& link = *ns->links[grant.daemon];
+    if (grant.lease == 0 || !link.ready() || link.epoch() != grant.epoch) continue;
+    wire::Release release;
+    release.lease = grant.lease;
+    release.flags = wire::kNoReply;
+    wire::Writer writer(wire::Kind::kRelease, services_.NextId(), release);
+    link.Send(writer.Take());
+  }
+}
+
+void ClientCore::Cancel(uint64_t call) {
+  const auto it = ops_.find(call);
+  if (it != ops_.end()) it->second->Cancel();
+}
+
+std::vector<DaemonStatus> ClientCore::daemons() const {
+  std::vector<DaemonStatus> all(services_.options.daemons.size());
+  for (size_t i = 0; i < all.size(); ++i) {
+    all[i].control = services_.options.daemons[i].control;
+    for (const auto& [id, ns] : namespaces_) {
+      const DaemonStatus status = ns->links[i]->Describe();
+      all[i].connected |= status.connected;
+      all[i].reconnects += status.reconnects;
+      if (!status.path.empty()) all[i].path = status.path;
+      if (!status.last_error.empty()) all[i].last_error = status.last_error;
+    }
+  }
+  return all;
+}
+
+void ClientCore::BeginShutdown() {
+  shut_ = true;
+  std::vector<uint64_t> open;
+  for (const auto& [id, ns] : namespaces_) open.push_back(id);
+  for (uint64_t id : open) CloseNamespace(id);
+}
+
+bool ClientCore::idle() const {
+  return ops_.empty() && namespaces_.empty() && closing_.empty() &&
+         services_.ports.endpoint_count() == 0;
+}
+
+void ClientCore::TakeSessions() {
+  for (SessionInbox::Entry& entry : services_.inbox->Take()) {
+    for (const auto& [id, ns] : namespaces_) {
+      for (const std::unique_ptr<DaemonLink>& link : ns->links) {
+        if (link->id() == entry.link) link->OnSession(entry.attempt, entry.reply);
+      }
+    }
+  }
+}
+
+bool ClientCore::RunWoken(Nanos now) {
+  if (services_.runnable.empty()) return false;
+  const std::vector<ClientOp*> woken = std::exchange(services_.runnable, {});
+  for (ClientOp* op : woken) {
+    op->queued_ = false;
+    // A callback may start other calls; it cannot end this one but through itself.
+    op->Advance(now);
+    if (op->done()) EraseOp(op->id());
+  }
+  return true;
+}
+
+void ClientCore::RunTimers(Nanos now) {
+  if (now < services_.next_timer) return;
+  services_.next_timer = kForever;
+  Reap();
+  for (const auto& [id, ns] : namespaces_) {
+    for (const std::unique_ptr<DaemonLink>& link : ns->links) {
+      link->Tick(now);
+      services_.NoteTimer(link->next_timer());
+    }
+  }
+  for (const auto& [id, op] : ops_) {
+    if (op->wake_at() <= now) {
+      op->WakeUp();
+    } else {
+      services_.NoteTimer(op->wake_at());
+    }
+  }
+}
+
+// Namespaces that were closed go once their calls have ended and their endpoints are gone.
+void ClientCore::Reap() {
+  for (size_t i = 0; i < closing_.size();) {
+    ClientNamespace& ns = *closing_[i];
+    const bool busy = std::any_of(op_ns_.begin(), op_ns_.end(),
+                                  [&](const auto& entry) { return entry.second == ns.id; });
+    bool closed = !busy;
+    if (!busy) {
+      for (const std::unique_ptr<DaemonLink>& link : ns.links) {
+        link->Shut();
+        closed = closed && link->closed();
+      }
+    }
+    if (closed) {
+      closing_.erase(closing_.begin() + static_cast<ptrdiff_t>(i));
+    } else {
+      ++i;
+    }
+  }
+}
+
+bool ClientCore::Poll(Nanos now) {
+  TakeSessions();
+  bool worked = services_.ports.Poll(now);
+  RunTimers(now);
+  worked |= RunWoken(now);
+  if (!closing_.empty()) Reap();
+  return worked;
+}
+
+bool ClientCore::PrepareToSleep(std::vector<int>& fds) {
+  if (!services_.runnable.empty() || !services_.inbox->empty()) return false;
+  return services_.ports.PrepareToSleep(fds);
+}
+
+Nanos ClientCore::NextDeadline() const {
+  return std::min(services_.next_timer, services_.ports.NextDeadline());
+}
+
+}  // namespace forebay

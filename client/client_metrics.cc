@@ -1,0 +1,41 @@
+#include "client/client_metrics.h"
+
+namespace forebay {
+namespace {
+
+Counter& FetchBytes(MetricRegistry& registry, const char* path) {
+  const MetricRegistry::Label labels[] = {{"path", path}};
+  return registry.AddCounter("forebay_client_fetch_bytes_total",
+                             "Payload bytes that fetches brought, by path.", labels);
+}
+
+}  // namespace
+
+ClientMetrics::ClientMetrics(MetricRegistry& registry)
+    : lookups(registry.AddCounter("forebay_client_lookups_total", "Lookups that ended.")),
+      pages_hit(registry.AddCounter("forebay_client_pages_hit_total",
+                                    "Pages that lookups found usable.")),
+      pages_missed(registry.AddCounter("forebay_client_pages_missed_total",
+                                       "Pages that lookups asked for and did not find usable.")),
+      fetch_bytes_local(FetchBytes(registry, "local")),
+      fetch_bytes_tcp(FetchBytes(registry, "tcp")),
+      fetch_bytes_ucx(FetchBytes(registry, "ucx")),
+      fetch_parts_missed(registry.AddCounter("forebay_client_fetch_parts_missed_total",
+                                             "Parts that fetches did not get.")),
+      bad_frames(registry.AddCounter("forebay_client_bad_frames_total",
+                                     "Frames that the accept rule refused.")),
+      publish_bytes(registry.AddCounter("forebay_client_publish_bytes_total",
+                                        "Payload bytes that publishing sent.")),
+      publish_refused(registry.AddCounter("forebay_client_publish_parts_refused_total",
+                                          "Parts that a daemon did not take.")),
+      reconnects(registry.AddCounter("forebay_client_reconnects_total",
+                                     "Connections to daemons that were made again.")),
+      protocol_errors(registry.AddCounter("forebay_client_protocol_errors_total",
+                                          "Connections closed for a malformed message.")),
+      forced_closes(registry.AddCounter(
+          "forebay_client_forced_closes_total",
+          "Connections closed to get memory back from a transfer past its deadline.")),
+      lookup_ns(
+          registry.AddHistogram("forebay_client_lookup_nanoseconds", "Time that lookups took.")) {}
+
+}  // namespace forebay

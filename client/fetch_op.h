@@ -1,0 +1,134 @@
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "base/checksum.h"
+#include "client/client_namespace.h"
+#include "client/hit.h"
+#include "client/kv_view.h"
+#include "proto/accept.h"
+
+namespace forebay {
+
+// Brings pages of a hit into an engine's memory, first layers first, from several daemons at once.
+//
+// A part whose location was granted is copied from mapped memory under the lease, in slices; every
+// other comes by Get, within a window a daemon. Each is judged by the accept rule; one that fails
+// is a miss of its page, and what was written in its memory is unspecified.
+//
+// It ends only when no transport can touch the memory any more: at a deadline or a cancel, landings
+// that have begun are waited for, and after landing_grace their connections are closed.
+class FetchOp final : public ClientOp {
+ public:
+  using Done = std::function<void(absl::StatusOr<FetchResult>)>;
+  // A layer is in place for all pages (true), or some page missed it (false). Each layer once.
+  using OnLayer = std::function<void(uint32_t layer, bool in_place)>;
+
+  // Requires a view that fits, and [first_page, first_page + page_count) within the hit.
+  FetchOp(CoreServices& services, uint64_t id, ClientNamespace& ns, std::shared_ptr<Hit> hit,
+          KvView view, uint32_t first_page, uint32_t page_count, Nanos deadline, OnLayer on_layer,
+          Done done);
+
+  void Advance(Nanos now) override;
+  absl::StatusOr<Landing> OnReply(DaemonLink& link, uint64_t request, wire::Reader& reader,
+                                  uint64_t payload_bytes) override;
+  void OnRequestLost(DaemonLink& link, uint64_t request, const absl::Status& why) override;
+  void OnLanded(DaemonLink& link, uint64_t token, const absl::Status& status) override;
+
+ private:
+  // One part of one page.
+  struct Item {
+    uint16_t part = 0;
+    uint32_t page = 0;  // of the hit
+  };
+  // What is to come from one daemon: its pages, part by part.
+  struct Stream {
+    std::vector<uint32_t> pages;
+    size_t next_part = 0;    // in parts_
+    size_t next_page = 0;    // in pages
+    std::deque<Item> again;  // items whose location was void
+    uint64_t epoch = 0;
+    uint64_t outstanding_bytes = 0;
+    uint64_t bytes = 0;
+    Nanos started_at = 0;
+    bool lost = false;
+  };
+  struct GetRequest {
+    uint16_t daemon = 0;
+    std::vector<Item> items;
+    std::vector<bool> answered;
+    size_t unanswered = 0;
+  };
+  struct LandingItem {
+    Item item;
+    FrameHeader header;
+  };
+  // One payload that is arriving, and its checksums, which do not move.
+  struct LandingRecord {
+    uint16_t daemon = 0;
+    std::vector<LandingItem> items;
+    std::unique_ptr<RunningChecksum[]> checksums;
+    std::vector<std::byte> scratch;  // for frames that were refused by their header
+  };
+  // A copy from mapped memory that goes on over several turns.
+  struct LocalCopy {
+    bool active = false;
+    Item item;
+    const LeaseGrant* grant = nullptr;
+    Bytes frame;
+    FrameHeader header;
+    std::vector<MutableBytes> runs;
+    size_t run = 0;
+    size_t run_offset = 0;
+    size_t payload_offset = 0;
+    RunningChecksum checksum;
+  };
+
+  bool NextItem(Stream& stream, Item* item);
+  void Fill(uint16_t daemon, Nanos now, uint64_t* slice);
+  bool BeginLocal(const Item& item);
+  bool ContinueLocal(uint64_t* slice);
+  void EndLocal();
+  void FillByGet(uint16_t daemon, Item item);
+  void SendGet(uint16_t daemon, std::vector<Item> items);
+  absl::Status PlanLanding(GetRequest& request, const std::vector<wire::GetDataItem>& items,
+                           uint64_t payload_bytes, LandingRecord* record, Landing* landing);
+  void Settle(const Item& item, const absl::Status& status, uint64_t generation);
+  void Loaded(const Item& item);
+  void Missed(const Item& item);
+  void CountLayers(const Item& item, bool in_place);
+  void ReportBad(const Item& item, uint64_t generation);
+  void GiveBack(uint16_t daemon, const Item& item);
+  void LoseStream(uint16_t daemon);
+  bool Idle() const;
+  void BeginEnd(Nanos now);
+  void Finish();
+  ExpectedFrame Expected(const Item& item) const;
+
+  ClientNamespace& ns_;
+  const std::shared_ptr<Hit> hit_;
+  const KvView view_;
+  const uint32_t first_page_;
+  const uint32_t page_count_;
+  OnLayer on_layer_;
+  Done done_;
+
+  std::vector<uint16_t> parts_;       // held by the view, first layers first
+  std::vector<Stream> streams_;       // per daemon
+  std::vector<uint32_t> parts_left_;  // per page asked for
+  std::vector<uint64_t> layer_left_;  // items that a layer still waits for
+  std::vector<bool> layer_told_;
+  absl::flat_hash_map<uint64_t, GetRequest> requests_;
+  absl::flat_hash_map<uint64_t, LandingRecord> landings_;
+  LocalCopy local_;
+  FetchResult result_;
+  bool ending_ = false;
+  absl::Status end_status_;
+};
+
+}  // namespace forebay

@@ -1,0 +1,98 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "base/checksum.h"
+#include "client/client_namespace.h"
+#include "client/kv_view.h"
+
+namespace forebay {
+
+// Stores pages of a chain: offers each daemon its keys, sends the parts that it wants and the view
+// holds, parents before children, and counts what became of them.
+//
+// Payloads go straight from the engine's memory, so the op ends only when no transport reads it any
+// more: after OnSent of every message, or after landing_grace by closing the connection.
+class PublishOp final : public ClientOp {
+ public:
+  using Done = std::function<void(absl::StatusOr<PublishResult>)>;
+
+  // Requires a view that fits keys.size() pages, and first_page <= keys.size().
+  PublishOp(CoreServices& services, uint64_t id, ClientNamespace& ns, std::vector<PageKey> keys,
+            KvView view, const PublishOptions& options, Nanos deadline, Done done);
+
+  void Advance(Nanos now) override;
+  absl::StatusOr<Landing> OnReply(DaemonLink& link, uint64_t request, wire::Reader& reader,
+                                  uint64_t payload_bytes) override;
+  void OnRequestLost(DaemonLink& link, uint64_t request, const absl::Status& why) override;
+  void OnSent(DaemonLink& link, uint64_t token, const absl::Status& status) override;
+
+ private:
+  struct Item {
+    uint32_t page = 0;
+    uint16_t part = 0;
+  };
+  enum class Step : uint8_t { kOffering, kSending, kConfirming, kEnded };
+  // One daemon's share.
+  struct Stream {
+    std::vector<uint32_t> pages;
+    Step step = Step::kOffering;
+    uint32_t offer_begin = 0;  // pages of the offer under way, or of the parts being sent
+    uint32_t offer_end = 0;
+    uint64_t offer = 0;       // the request, or 0
+    std::vector<Item> items;  // wanted of them
+    size_t next_item = 0;
+    uint64_t epoch = 0;
+    uint64_t outstanding_bytes = 0;
+    uint32_t puts_unanswered = 0;
+  };
+  struct PutRequest {
+    uint16_t daemon = 0;
+    std::vector<Item> items;
+    uint64_t bytes = 0;
+  };
+  // What is known of one page.
+  struct Page {
+    uint32_t absent_parts = 0;  // not known to be in the pool
+    bool refused = false;
+  };
+
+  bool LeftOut(const PartSpec& part, uint32_t page) const;
+  void SendOffer(uint16_t daemon);
+  absl::Status OnOffer(DaemonLink& link, wire::Reader& reader);
+  void TakeOffer(Stream& stream, const std::vector<uint8_t>& bits);
+  void Confirm(Stream& stream, const std::vector<uint8_t>& bits);
+  absl::Status OnPutReply(PutRequest& request, wire::Reader& reader);
+  void AdvanceStream(uint16_t daemon, uint64_t* slice);
+  // True if a message went out.
+  bool SendPut(uint16_t daemon, uint64_t* slice);
+  uint64_t HashPart(const std::vector<MutableBytes>& runs) const;
+  void Refuse(const Item& item, const absl::Status& why);
+  void RefuseRest(uint16_t daemon, const absl::Status& why);
+  void EndPut(uint64_t request, const absl::Status& why);
+  void BeginEnd(Nanos now);
+  void Finish();
+  uint32_t OfferPagesMax() const;
+
+  ClientNamespace& ns_;
+  const std::vector<PageKey> keys_;
+  const KvView view_;
+  const PublishOptions options_;
+  Done done_;
+
+  std::vector<bool> held_;                               // per part
+  std::vector<Stream> streams_;                          // per daemon
+  std::vector<Page> pages_;                              // of keys_
+  absl::flat_hash_map<uint64_t, PutRequest> puts_;       // by request
+  absl::flat_hash_map<uint64_t, uint64_t> put_of_send_;  // send token -> request
+  absl::flat_hash_map<uint64_t, uint16_t> sends_;        // payloads still borrowed -> daemon
+  PublishResult result_;
+  bool ending_ = false;
+  absl::Status end_status_;
+};
+
+}  // namespace forebay
