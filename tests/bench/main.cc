@@ -1,0 +1,88 @@
+// forebay-bench: what the pool reaches, each figure beside a ceiling measured in the same run.
+
+#include <iostream>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "tests/bench/pool_bench.h"
+
+namespace forebay::bench {
+namespace {
+
+constexpr char kUsage[] =
+    R"(forebay-bench [fetch|publish|lookup|view|clients|index|peers|all] [--json] [--quick] [--peers] [--path=local,tcp,ucx]
+
+  fetch     parts of 4 KiB to 16 MiB into the caller's buffer, checked; beside memcpy or a socket pair
+  publish   the same the other way
+  lookup    a chain of 64 pages
+  view      64 leased pages in place, without a copy
+  clients   1, 2 and 4 clients at once
+  index     the index alone, keys a second
+  peers     Redis and Mooncake Store beside us, where they are installed (also --peers)
+  all       all but peers (the default)
+
+  --json    one object a line: name, path, bytes, value, unit, ceiling, ceiling_name, ratio, spread,
+            evidence
+  --quick   fewer sizes and rounds
+GB are 1e9 bytes. Ratios are medians over rounds in which ours and the ceiling took turns.
+)";
+
+using Bench = absl::Status (*)(const BenchOptions&, Report*);
+
+const std::vector<std::pair<std::string, Bench>>& Benches() {
+  static const auto* all = new std::vector<std::pair<std::string, Bench>>{
+      {"fetch", BenchFetch}, {"publish", BenchPublish}, {"lookup", BenchLookup},
+      {"view", BenchView},   {"clients", BenchClients}, {"index", BenchIndex},
+      {"peers", BenchPeers}};
+  return *all;
+}
+
+int Run(int argc, char** argv) {
+  BenchOptions options;
+  bool json = false;
+  std::set<std::string> wanted;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word == "--json") {
+      json = true;
+    } else if (word == "--quick") {
+      options.quick = true;
+    } else if (word == "--peers") {
+      wanted.insert("peers");
+    } else if (word.rfind("--path=", 0) == 0) {
+      options.paths = absl::StrSplit(word.substr(7), ',');
+    } else if (word == "--help") {
+      std::cout << kUsage;
+      return 0;
+    } else if (word == "all") {
+      for (const auto& [name, bench] : Benches()) {
+        if (name != "peers") wanted.insert(name);
+      }
+    } else {
+      wanted.insert(word);
+    }
+  }
+  if (wanted.empty()) wanted = {"fetch", "publish", "lookup", "view", "clients", "index"};
+  Report report(std::cout, json);
+  for (const auto& [name, bench] : Benches()) {
+    if (wanted.erase(name) == 0) continue;
+    const absl::Status status = bench(options, &report);
+    if (!status.ok()) {
+      std::cerr << "forebay-bench: " << name << ": " << status.ToString() << "\n";
+      return 1;
+    }
+  }
+  if (!wanted.empty()) {
+    std::cerr << "forebay-bench: no bench '" << *wanted.begin() << "'\n" << kUsage;
+    return 2;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace forebay::bench
+
+int main(int argc, char** argv) { return forebay::bench::Run(argc, argv); }

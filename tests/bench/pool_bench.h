@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/pool_client.h"
+#include "tests/bench/ceilings.h"
+#include "tests/bench/report.h"
+#include "tests/support/daemon_process.h"
+
+namespace forebay::bench {
+
+struct BenchOptions {
+  bool quick = false;
+  int rounds() const { return quick ? 3 : 9; }
+  uint64_t total_bytes() const { return quick ? 64ull << 20 : 256ull << 20; }
+  std::vector<uint64_t> part_sizes() const;
+  std::vector<std::string> paths = {"local", "tcp"};
+};
+
+// A client of one real daemon over one path, with a namespace whose pages are one part each.
+class PoolUnderTest {
+ public:
+  // A chain of `page_count` pages of `part_bytes`, none of them published.
+  static absl::StatusOr<std::unique_ptr<PoolUnderTest>> Open(
+      const forebay::testing::DaemonProcess& daemon, const std::string& path, uint64_t part_bytes,
+      uint32_t page_count, Progress progress = Progress::kCaller);
+
+  const KvLayout& layout() const { return spec_.layout; }
+  PoolNamespace& ns() { return *ns_; }
+  const std::vector<PageKey>& keys() const { return keys_; }
+  // Other keys of the same shape: a chain that nobody has published.
+  std::vector<PageKey> FreshKeys();
+
+  absl::StatusOr<PublishResult> Publish(const std::vector<PageKey>& keys, Buffer& from);
+  absl::StatusOr<PrefixHit> Lookup(const std::vector<PageKey>& keys, bool views, bool probe);
+  absl::StatusOr<FetchResult> Fetch(const PrefixHit& hit, Buffer& to);
+
+ private:
+  NamespaceSpec spec_;
+  std::unique_ptr<PoolClient> client_;
+  std::shared_ptr<PoolNamespace> ns_;
+  std::vector<PageKey> keys_;
+  uint32_t page_count_ = 0;
+  uint32_t chain_ = 0;
+};
+
+absl::Status BenchFetch(const BenchOptions& options, Report* report);
+absl::Status BenchPublish(const BenchOptions& options, Report* report);
+absl::Status BenchLookup(const BenchOptions& options, Report* report);
+absl::Status BenchView(const BenchOptions& options, Report* report);
+absl::Status BenchClients(const BenchOptions& options, Report* report);
+absl::Status BenchIndex(const BenchOptions& options, Report* report);
+// Redis and Mooncake Store, where they are installed, beside us in the same run.
+absl::Status BenchPeers(const BenchOptions& options, Report* report);
+
+}  // namespace forebay::bench
