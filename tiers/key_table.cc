@@ -30,8 +30,10 @@ uint64_t KeyTable::HashOf(uint32_t ns, const PageKey& key) const {
   uint64_t words[4];
   std::memcpy(words, key.bytes.data(), sizeof(words));
   const uint64_t low = MultiplyFold(words[0] ^ seeds_[0], words[1] ^ seeds_[1]);
-  const uint64_t high = MultiplyFold(words[2] ^ seeds_[2], words[3] ^ seeds_[3] ^ ns);
-  return MultiplyFold(low ^ seeds_[2], high ^ seeds_[0]);
+  const uint64_t high = MultiplyFold(words[2] ^ seeds_[2], words[3] ^ seeds_[3]);
+  // Not among the words: a key of one namespace could be made to meet a key of another.
+  const uint64_t of_ns = ns * 0x9e3779b97f4a7c15ull;
+  return MultiplyFold(low ^ seeds_[2], high ^ seeds_[0] ^ of_ns);
 }
 
 void KeyTable::Place(Shard& shard, Bucket bucket) {
