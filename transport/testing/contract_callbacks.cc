@@ -164,9 +164,7 @@ TEST_P(TransportContractTest, SendToAClosedOrUnknownEndpointIsUnavailable) {
     EXPECT_THAT(pair.client.handler().sent(token)->status, HasCode(absl::StatusCode::kUnavailable));
   }
   const std::string header = "no token, no answer";
-  OutgoingMessage bare;
-  bare.header = AsBytes(header.data(), header.size());
-  pair.client.transport().Send(pair.at_client, std::move(bare));
+  pair.client.SendBare(pair.at_client, header);
   pair.RunFor(20 * kMillisecond);
   EXPECT_EQ(pair.server.handler().messages_count(), 0u);
 }

@@ -39,9 +39,7 @@ TEST_P(TransportContractTest, HeaderOnlyMessages) {
   const uint64_t token = pair.client.SendPayload(pair.at_client, {});
   // Without a token there is no OnSent; the handler fails the test if one comes.
   const std::string header = "knock";
-  OutgoingMessage bare;
-  bare.header = AsBytes(header.data(), header.size());
-  pair.client.transport().Send(pair.at_client, std::move(bare));
+  pair.client.SendBare(pair.at_client, header);
 
   ASSERT_TRUE(pair.RunUntil("two headers and one OnSent", [&] {
     return pair.server.handler().messages_count() == 2 && pair.client.handler().sent(token);

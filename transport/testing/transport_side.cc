@@ -106,6 +106,13 @@ uint64_t TransportSide::Send(EndpointId endpoint, const TestMessage& message) {
   return message.id;
 }
 
+void TransportSide::SendBare(EndpointId endpoint, std::string header) {
+  OutgoingMessage outgoing;
+  outgoing.header = AsBytes(header.data(), header.size());
+  transport_->Send(endpoint, outgoing);
+  std::fill(header.begin(), header.end(), '\xee');
+}
+
 uint64_t TransportSide::SendPayload(EndpointId endpoint, const std::vector<size_t>& range_bytes) {
   return Send(endpoint, {.id = NextMessageId(), .range_bytes = range_bytes});
 }

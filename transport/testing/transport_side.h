@@ -43,6 +43,8 @@ class TransportSide {
   EndpointId Connect(const std::string& address, Nanos within = 10 * kSecond);
   // The token of the send, for handler().sent().
   uint64_t Send(EndpointId endpoint, const TestMessage& message);
+  // A header without payload and token, so without OnSent.
+  void SendBare(EndpointId endpoint, std::string header);
   // A message of a new id with `range_bytes` as payload.
   uint64_t SendPayload(EndpointId endpoint, const std::vector<size_t>& range_bytes);
 
