@@ -1,0 +1,29 @@
+#include "server/make_transport.h"
+#if defined(FOREBAY_HAVE_UCX)
+#include "transport/ucx/ucx_transport.h"
+#endif
+
+namespace forebay {
+
+absl::StatusOr<std::unique_ptr<Transport>> MakeUcxTransport(const Clock& clock,
+                                                            TransportHandler& handler,
+                                                            const TransportOptions& options,
+                                                            const std::string& devices,
+                                                            const std::string& transports) {
+#if defined(FOREBAY_HAVE_UCX)
+  UcxTransportOptions ucx;
+  ucx.base = options;
+  ucx.devices = devices;
+  ucx.transports = transports;
+  return UcxTransport::Create(clock, handler, std::move(ucx));
+#else
+  static_cast<void>(clock);
+  static_cast<void>(handler);
+  static_cast<void>(options);
+  static_cast<void>(devices);
+  static_cast<void>(transports);
+  return absl::UnimplementedError("this build has no UCX");
+#endif
+}
+
+}  // namespace forebay
