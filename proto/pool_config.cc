@@ -77,6 +77,11 @@ void CheckDataPlane(const v1::DataPlane& plane, Faults* faults) {
   if (!plane.ucx_address().empty()) {
     CheckAddress("data_plane.ucx_address", plane.ucx_address(), acknowledged, kOtherwise, faults);
   }
+  const absl::StatusOr<HostPort> ucx = ParseHostPort(plane.ucx_address());
+  if (ucx.ok() && !IsLoopback(ucx->host) && plane.ucx_devices().empty()) {
+    faults->push_back(
+        "data_plane.ucx_devices: name the devices that UCX may use, e.g. \"mlx5_0:1\"");
+  }
   const std::string& socket = plane.local_socket();
   if (socket.size() > kSocketPathBytesMax) {
     faults->push_back(absl::StrCat("data_plane.local_socket: a path of ", socket.size(),

@@ -122,6 +122,9 @@ void Daemon::Run(StopSignals& stop) {
 
 void Daemon::Drain(StopSignals& stop) {
   LogInfo("daemon.stopping", {{"node", config_.node()}});
+  if (absl::Status status = NotifySupervisor("STOPPING=1"); !status.ok()) {
+    LogWarning("daemon.notify_failed", {{"why", status.message()}});
+  }
   node_->BeginShutdown(kDrainGrace);
   // Shutdown waits for calls, and calls wait for this reactor: so it has a thread of its own.
   std::atomic<bool> control_ended{false};

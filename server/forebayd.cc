@@ -73,9 +73,6 @@ int Serve(const DaemonFlags& flags, const v1::PoolConfig& config, const MachineF
     return Fail(status, kExitFailed);
   }
   (*daemon)->Run(stop);
-  if (absl::Status status = NotifySupervisor("STOPPING=1"); !status.ok()) {
-    LogWarning("daemon.notify_failed", {{"why", status.message()}});
-  }
   return 0;
 }
 

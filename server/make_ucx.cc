@@ -13,8 +13,8 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeUcxTransport(const Clock& clock,
 #if defined(FOREBAY_HAVE_UCX)
   UcxTransportOptions ucx;
   ucx.base = options;
-  ucx.devices = devices;
-  ucx.transports = transports;
+  if (!devices.empty()) ucx.devices = devices;
+  if (!transports.empty()) ucx.transports = transports;
   return UcxTransport::Create(clock, handler, std::move(ucx));
 #else
   static_cast<void>(clock);

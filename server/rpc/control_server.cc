@@ -1,5 +1,6 @@
 #include "server/rpc/control_server.h"
 
+#include <grpc/support/log.h>
 #include <grpcpp/grpcpp.h>
 #include <netdb.h>
 #include <sys/socket.h>
@@ -14,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/log.h"
 #include "base/status_macros.h"
 #include "base/wire_version.h"
 #include "proto/convert.h"
@@ -189,6 +191,12 @@ class AdminService final : public v1::Admin::Service {
   Daemon& daemon_;
 };
 
+// gRPC's own log is for those who debug it; what matters of it comes back as a status.
+void TakeGrpcLog(gpr_log_func_args* line) {
+  Log(LogLevel::kDebug, "grpc",
+      {{"severity", gpr_log_severity_string(line->severity)}, {"text", line->message}});
+}
+
 // gRPC says only that it cannot listen. Tries the same by hand, to say why.
 absl::Status WhyNotListening(const std::string& address, const HostPort& where) {
   addrinfo hints = {};
@@ -233,6 +241,7 @@ absl::StatusOr<std::unique_ptr<ControlServer>> ControlServer::Start(ControlServe
                                                                     PoolNode& node,
                                                                     Reactor& reactor,
                                                                     MetricRegistry& registry) {
+  gpr_set_log_function(&TakeGrpcLog);
   FB_ASSIGN_OR_RETURN(const HostPort where, ParseHostPort(options.address));
   auto state = std::make_unique<State>(std::move(options), node, reactor, registry);
   const std::string& address = state->daemon.options.address;
