@@ -219,9 +219,7 @@ uint64_t DaemonLink::BeginRequest(ClientOp& op) {
 }
 
 void DaemonLink::Send(Bytes header) {
-  OutgoingMessage message;
-  message.header = header;
-  port_->transport().Send(endpoint_, std::move(message));
+  port_->transport().Send(endpoint_, OutgoingMessage{header, PayloadRanges(), /*token=*/0});
 }
 
 uint64_t DaemonLink::SendPayload(Bytes header, PayloadRanges payload, ClientOp& op) {
@@ -253,8 +251,7 @@ void DaemonLink::NoteTransfer(uint64_t bytes, Nanos ns) {
 
 void DaemonLink::OnConnected(const PeerDescription& peer) {
   if (state_ != State::kConnecting || closing_) return;
-  regions_ = std::make_shared<LinkRegions>();
-  regions_->regions = peer.shared_regions;
+  regions_ = LinkRegions::MapAgain(peer.shared_regions);
   SetState(State::kGreeting);
   hello_ = services_.NextId();
   wire::Hello hello;
@@ -368,7 +365,6 @@ void DaemonLink::OnClosed(const absl::Status& why) {
                          : close_reason_;
   endpoint_ = 0;
   closing_ = false;
-  if (regions_ != nullptr) regions_->live.store(false, std::memory_order_release);
   regions_.reset();
 #if !defined(FOREBAY_BREAK_IGNORE_EPOCH)
   ++epoch_;

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -13,17 +12,12 @@
 #include "base/clock.h"
 #include "client/client_op.h"
 #include "client/core_services.h"
+#include "client/link_regions.h"
 #include "proto/control.h"
 
 namespace forebay {
 
 struct ClientNamespace;
-
-// The memory that one connection mapped. Shared with hits that are read in place.
-struct LinkRegions {
-  std::vector<Bytes> regions;
-  std::atomic<bool> live{true};  // false from the moment that the connection is gone
-};
 
 // A client's connection to one daemon for one namespace:
 //
@@ -55,7 +49,7 @@ class DaemonLink final : public EndpointOwner {
   uint64_t id() const { return id_; }
   uint16_t index() const { return index_; }
   PathChoice path() const { return path_; }
-  const std::shared_ptr<LinkRegions>& regions() const { return regions_; }
+  const std::shared_ptr<const LinkRegions>& regions() const { return regions_; }
   uint32_t namespace_id() const { return session_.namespace_id; }
   // Attempts that failed since it was last ready, and why the latest did.
   uint32_t failures() const { return failures_; }
@@ -123,7 +117,7 @@ class DaemonLink final : public EndpointOwner {
   uint64_t hello_ = 0;
   uint64_t epoch_ = 0;
   PathChoice path_ = PathChoice::kAuto;
-  std::shared_ptr<LinkRegions> regions_;
+  std::shared_ptr<const LinkRegions> regions_;
 
   absl::flat_hash_map<uint64_t, ClientOp*> requests_;
   absl::flat_hash_map<uint64_t, ClientOp*> landings_;

@@ -16,11 +16,11 @@ namespace forebay {
 // What one daemon granted to one lookup message.
 struct LeaseGrant {
   uint16_t daemon = 0;
-  uint64_t epoch = 0;                    // of its link
-  uint64_t lease = 0;                    // 0: none (a probe)
-  Nanos deadline = 0;                    // when the holder stops to believe in it
-  uint32_t page_count = 0;               // leading pages of the message that stay leased
-  std::shared_ptr<LinkRegions> regions;  // where its locations point
+  uint64_t epoch = 0;                          // of its link
+  uint64_t lease = 0;                          // 0: none (a probe)
+  Nanos deadline = 0;                          // when the holder stops to believe in it
+  uint32_t page_count = 0;                     // leading pages of the message that stay leased
+  std::shared_ptr<const LinkRegions> regions;  // where its locations point
 };
 
 // The usable prefix that a lookup found: what PrefixHit hands out.
@@ -48,9 +48,9 @@ struct Hit {
 };
 
 // The frame at `location`, or nothing where it does not lie within a region.
-inline Bytes FrameAt(const LinkRegions& regions, const wire::SlotLocation& location) {
-  if (location.region >= regions.regions.size()) return {};
-  const Bytes region = regions.regions[location.region];
+inline Bytes FrameAt(const LinkRegions& mapped, const wire::SlotLocation& location) {
+  if (location.region >= mapped.regions().size()) return {};
+  const Bytes region = mapped.regions()[location.region];
   if (location.frame_bytes < kFrameHeaderBytes || location.offset > region.size() ||
       location.frame_bytes > region.size() - location.offset) {
     return {};

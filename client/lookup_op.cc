@@ -35,7 +35,7 @@ LookupOp::LookupOp(CoreServices& services, uint64_t id, ClientNamespace& ns,
 void LookupOp::Ask(uint32_t index, Nanos now) {
   Stream& stream = streams_[index];
   DaemonLink& link = *ns_.links[index];
-  const bool mapped = link.regions() != nullptr && !link.regions()->regions.empty();
+  const bool mapped = link.regions() != nullptr && !link.regions()->empty();
   const bool locations = mapped && !options_.probe;
   stream.message_begin = stream.asked;
   // So many pages that the locations of all their parts fit one answer; a page of more parts than

@@ -13,12 +13,14 @@
 
 namespace forebay {
 
-// Makes progress while somebody waits. A client that owns a thread has none to lend.
+// Makes progress while somebody waits, or spins a little where a thread of the client's makes it.
 class ProgressSource {
  public:
   virtual ~ProgressSource() = default;
-  // Returns when `ready` is true, or at `until`.
+  // Returns when `ready` is true, at `until`, or earlier where somebody else makes progress.
   virtual void WaitUntil(const std::function<bool()>& ready, Nanos until) = 0;
+  // False in a process that was forked from the client's: there nobody makes progress.
+  virtual bool Alive() const = 0;
 };
 
 // The result of a call under way, shared by those who hold copies.
@@ -74,6 +76,10 @@ class Pending {
   absl::StatusOr<T> Wait() const {
     if (state_->progress != nullptr) {
       State* state = state_.get();
+      if (!state->progress->Alive()) {
+        return absl::FailedPreconditionError(
+            "the client belongs to the process that forked this one");
+      }
       state->progress->WaitUntil([state] { return state->IsReady(); }, kForever);
     }
     absl::MutexLock lock(&state_->mutex);

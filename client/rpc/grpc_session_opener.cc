@@ -1,0 +1,100 @@
+#include "client/rpc/grpc_session_opener.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <chrono>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/synchronization/mutex.h"
+#include "base/clock.h"
+#include "proto/convert.h"
+#include "proto/forebay/v1/pool.grpc.pb.h"
+#include "proto/grpc_status.h"
+
+namespace forebay {
+namespace {
+
+// How soon gRPC tries an address again on its own, which must not outlast the client's own
+// back-off.
+constexpr int kReconnectMsMin = 20;
+constexpr int kReconnectMsMax = 500;
+
+constexpr char kTokenKey[] = "forebay-token";
+
+struct Call {
+  grpc::ClientContext context;
+  v1::OpenSessionRequest request;
+  v1::OpenSessionReply reply;
+  OpenSessionDone done;
+};
+
+}  // namespace
+
+struct GrpcSessionOpener::State {
+  std::string token;
+  absl::flat_hash_map<std::string, std::unique_ptr<v1::Pool::Stub>> stubs;
+
+  absl::Mutex mutex;
+  absl::flat_hash_set<Call*> calls ABSL_GUARDED_BY(mutex);
+
+  v1::Pool::Stub& StubFor(absl::string_view address) {
+    std::unique_ptr<v1::Pool::Stub>& stub = stubs[address];
+    if (stub == nullptr) {
+      grpc::ChannelArguments arguments;
+      arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectMsMin);
+      arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kReconnectMsMin);
+      arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kReconnectMsMax);
+      // A proxy of the environment has no business between a worker and its pool.
+      arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+      stub = v1::Pool::NewStub(grpc::CreateCustomChannel(
+          std::string(address), grpc::InsecureChannelCredentials(), arguments));
+    }
+    return *stub;
+  }
+
+  void End(Call* call, const grpc::Status& status) {
+    absl::StatusOr<OpenSessionReply> reply = FromGrpcStatus(status);
+    if (status.ok()) reply = FromProto(call->reply);
+    call->done(std::move(reply));
+    {
+      absl::MutexLock lock(&mutex);
+      calls.erase(call);
+    }
+    delete call;
+  }
+};
+
+GrpcSessionOpener::GrpcSessionOpener(std::string token) : state_(std::make_shared<State>()) {
+  state_->token = std::move(token);
+}
+
+GrpcSessionOpener::~GrpcSessionOpener() {
+  absl::MutexLock lock(&state_->mutex);
+  for (Call* call : state_->calls) call->context.TryCancel();
+  const auto none = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mutex) {
+    return state_->calls.empty();
+  };
+  state_->mutex.Await(absl::Condition(&none));
+}
+
+void GrpcSessionOpener::Open(absl::string_view control_address, const OpenSessionRequest& request,
+                             Nanos deadline, OpenSessionDone done) {
+  auto* call = new Call;
+  call->request = ToProto(request);
+  call->done = std::move(done);
+  if (!state_->token.empty()) call->context.AddMetadata(kTokenKey, state_->token);
+  const Nanos left = std::max<Nanos>(deadline - SystemClock().Now(), 0);
+  call->context.set_deadline(std::chrono::system_clock::now() + std::chrono::nanoseconds(left));
+  v1::Pool::Stub& stub = state_->StubFor(control_address);
+  {
+    absl::MutexLock lock(&state_->mutex);
+    state_->calls.insert(call);
+  }
+  stub.async()->OpenSession(
+      &call->context, &call->request, &call->reply,
+      [state = state_, call](grpc::Status status) { state->End(call, status); });
+}
+
+}  // namespace forebay
