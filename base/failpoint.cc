@@ -143,8 +143,7 @@ absl::Status ArmFromText(absl::string_view text) {
 }
 
 absl::Status Evaluate(const char* name) {
-  if (armed_count.load(std::memory_order_relaxed) == 0) [[likely]]
-    return absl::OkStatus();
+  if (armed_count.load(std::memory_order_relaxed) == 0) return absl::OkStatus();
   Action action;
   if (!TakeDueAction(name, action)) return absl::OkStatus();
   switch (action.kind) {
