@@ -1,7 +1,3 @@
-#include <algorithm>
-#include <vector>
-
-#include "base/check.h"
 #include "tiers/chunked_array.h"
 #include "tiers/eviction_policy.h"
 
@@ -31,22 +27,21 @@ class LruPolicy final : public EvictionPolicy {
     at.candidate = candidate;
     if (!candidate || at.in_heap) return;
     at.in_heap = true;
-    heap_.push_back({at.used, row});
-    std::push_heap(heap_.begin(), heap_.end(), UsedLater);
+    Add({at.used, row});
   }
 
   uint32_t PickVictim() override {
-    while (!heap_.empty()) {
-      const Entry top = heap_.front();
+    while (heap_size_ > 0) {
+      const Entry top = heap_[0];
       Row& at = rows_[top.row];
       if (!at.candidate) {
-        std::pop_heap(heap_.begin(), heap_.end(), UsedLater);
-        heap_.pop_back();
         at.in_heap = false;
+        --heap_size_;
+        SinkTop(heap_[heap_size_]);
         continue;
       }
       if (top.used == at.used) return top.row;
-      SinkTop(at.used);
+      SinkTop({at.used, top.row});
     }
     return UINT32_MAX;
   }
@@ -61,14 +56,22 @@ class LruPolicy final : public EvictionPolicy {
     uint64_t used = 0;  // at most the row's
     uint32_t row = 0;
   };
-  static bool UsedLater(const Entry& a, const Entry& b) { return a.used > b.used; }
 
-  // Gives the top entry a later moment and its place.
-  void SinkTop(uint64_t used) {
-    const Entry moved{used, heap_.front().row};
+  void Add(const Entry& added) {
+    heap_.GrowTo(heap_size_ + 1);
+    size_t hole = heap_size_++;
+    while (hole > 0 && heap_[(hole - 1) / 2].used > added.used) {
+      heap_[hole] = heap_[(hole - 1) / 2];
+      hole = (hole - 1) / 2;
+    }
+    heap_[hole] = added;
+  }
+
+  // Puts `moved` in the place of the top entry, and then where it belongs.
+  void SinkTop(const Entry moved) {
     size_t hole = 0;
-    for (size_t child = 1; child < heap_.size(); child = 2 * hole + 1) {
-      if (child + 1 < heap_.size() && heap_[child + 1].used < heap_[child].used) ++child;
+    for (size_t child = 1; child < heap_size_; child = 2 * hole + 1) {
+      if (child + 1 < heap_size_ && heap_[child + 1].used < heap_[child].used) ++child;
       if (heap_[child].used >= moved.used) break;
       heap_[hole] = heap_[child];
       hole = child;
@@ -77,7 +80,8 @@ class LruPolicy final : public EvictionPolicy {
   }
 
   ChunkedArray<Row> rows_;
-  std::vector<Entry> heap_;
+  ChunkedArray<Entry> heap_;  // a binary heap, the least moment first
+  size_t heap_size_ = 0;
   uint64_t moment_ = 0;
 };
 

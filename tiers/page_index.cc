@@ -15,9 +15,10 @@ namespace {
 
 constexpr uint32_t kNone = KeyTable::kNone;
 
-// Keys whose buckets and rows are loaded together: enough to hide the latency of memory, few enough
-// that a chain which ends early has loaded little in vain.
+// Keys whose buckets and rows are loaded together: enough to hide the latency of memory. The first
+// few are fewer, since many chains end there: a prompt that nobody has seen loads little in vain.
 constexpr size_t kKeysAhead = 16;
+constexpr size_t kKeysAheadFirst = 4;
 
 enum class Presence : uint8_t {
   kUnused,  // on the free list
@@ -173,8 +174,8 @@ template <typename Visit>
 void PageIndex::State::Walk(uint32_t ns, absl::Span<const PageKey> keys, Visit visit) const {
   uint64_t hashes[kKeysAhead];
   uint32_t named[kKeysAhead];
-  for (size_t begin = 0; begin < keys.size(); begin += kKeysAhead) {
-    const size_t count = std::min(kKeysAhead, keys.size() - begin);
+  size_t count = std::min(kKeysAheadFirst, keys.size());
+  for (size_t begin = 0; begin < keys.size();) {
     for (size_t i = 0; i < count; ++i) {
       hashes[i] = table.HashOf(ns, keys[begin + i]);
       table.Prefetch(hashes[i]);
@@ -192,6 +193,8 @@ void PageIndex::State::Walk(uint32_t ns, absl::Span<const PageKey> keys, Visit v
       if (row != kNone && rows[row].presence != Presence::kHere) row = kNone;
       if (!visit(begin + i, row)) return;
     }
+    begin += count;
+    count = std::min(kKeysAhead, keys.size() - begin);
   }
 }
 

@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <deque>
 #include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "base/check.h"
 #include "tiers/chunked_array.h"
 #include "tiers/eviction_policy.h"
 
@@ -19,18 +19,25 @@ constexpr uint64_t kSmallFraction = 10;  // one row in ten may be on probation
 class Ghosts {
  public:
   void Add(uint64_t key_hash, size_t count_max) {
-    stamps_[key_hash] = ++stamp_;
+    StampsOf(key_hash)[key_hash] = ++stamp_;
     order_.emplace_back(key_hash, stamp_);
     while (order_.size() > count_max) {
-      const auto at = stamps_.find(order_.front().first);
-      if (at != stamps_.end() && at->second == order_.front().second) stamps_.erase(at);
+      const auto [oldest, stamp] = order_.front();
+      Stamps& stamps = StampsOf(oldest);
+      const auto at = stamps.find(oldest);
+      if (at != stamps.end() && at->second == stamp) stamps.erase(at);
       order_.pop_front();
     }
   }
-  bool Take(uint64_t key_hash) { return stamps_.erase(key_hash) != 0; }
+  bool Take(uint64_t key_hash) { return StampsOf(key_hash).erase(key_hash) != 0; }
 
  private:
-  absl::flat_hash_map<uint64_t, uint64_t> stamps_;
+  using Stamps = absl::flat_hash_map<uint64_t, uint64_t>;
+  Stamps& StampsOf(uint64_t key_hash) { return shards_[key_hash % kShards]; }
+
+  // In pieces, because a map of a million entries that grows stops the reactor for 10 ms.
+  static constexpr size_t kShards = 256;
+  std::vector<Stamps> shards_{kShards};
   std::deque<std::pair<uint64_t, uint64_t>> order_;  // (key hash, stamp); some are taken already
   uint64_t stamp_ = 0;
 };
