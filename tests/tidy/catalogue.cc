@@ -171,13 +171,21 @@ Faults TestingLinkFaults(const SourceFile& cmake_file) {
 
 Faults CitationFaults(const SourceFile& file) {
   Faults faults;
-  static const std::regex kCitation(R"(\bdocs/[A-Za-z0-9_/-]+\.md\b)");
-  for (std::sregex_iterator match(file.text.begin(), file.text.end(), kCitation), end; match != end;
-       ++match) {
-    if (FileExists(match->str())) continue;
-    faults.push_back(absl::StrCat(file.path, ":",
-                                  LineOf(file.text, static_cast<size_t>(match->position())), ": ",
-                                  match->str(), " is not there"));
+  const auto check = [&](const std::string& pattern, int group, absl::string_view folder) {
+    const std::regex regex(pattern);
+    for (std::sregex_iterator match(file.text.begin(), file.text.end(), regex), end; match != end;
+         ++match) {
+      const std::string target = match->str(group);
+      if (FileExists(absl::StrCat(folder, folder.empty() ? "" : "/", target))) continue;
+      faults.push_back(absl::StrCat(file.path, ":",
+                                    LineOf(file.text, static_cast<size_t>(match->position())), ": ",
+                                    target, " is not there"));
+    }
+  };
+  if (absl::EndsWith(file.path, ".md")) {
+    check(R"(\]\(([^)#: ]+)(#[^)]*)?\))", 1, FolderOf(file.path));
+  } else {
+    check(R"(\bdocs/[A-Za-z0-9_/-]+\.md\b)", 0, "");
   }
   return faults;
 }

@@ -24,7 +24,7 @@ Faults MetricFaults(const std::vector<SourceFile>& files, absl::string_view oper
 Faults UnregisteredSourceFaults(const std::vector<SourceFile>& files);
 // No target of the product links GoogleTest or a target of fakes.
 Faults TestingLinkFaults(const SourceFile& cmake_file);
-// Each docs/….md that `file` cites is there.
+// Each docs/….md that `file` cites is there; so is the target of each relative link of a page.
 Faults CitationFaults(const SourceFile& file);
 
 }  // namespace forebay::tidy

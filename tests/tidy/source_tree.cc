@@ -14,8 +14,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr absl::string_view kFolders[] = {"base",   "proto",  "codec",    "transport", "tiers",
-                                          "server", "client", "examples", "tests",     "deploy"};
+constexpr absl::string_view kFolders[] = {"base",  "proto",  "codec",  "transport",
+                                          "tiers", "server", "client", "examples",
+                                          "tests", "deploy", "docs"};
+constexpr absl::string_view kRootFiles[] = {"README.md", "forebay", ".ci/run", "CMakeLists.txt",
+                                            "CMakePresets.json"};
 constexpr absl::string_view kEndings[] = {".h", ".cc", ".inc", ".proto", ".py", ".sh", ".md"};
 
 std::string ReadWhole(const fs::path& path) {
@@ -42,6 +45,9 @@ std::vector<SourceFile> ReadTree() {
       if (!entry.is_regular_file() || !IsRead(entry.path())) continue;
       files.push_back({fs::relative(entry.path(), root).generic_string(), ReadWhole(entry.path())});
     }
+  }
+  for (const absl::string_view name : kRootFiles) {
+    files.push_back({std::string(name), ReadWhole(root / std::string(name))});
   }
   std::sort(files.begin(), files.end(),
             [](const SourceFile& a, const SourceFile& b) { return a.path < b.path; });

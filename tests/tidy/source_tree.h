@@ -13,8 +13,8 @@ struct SourceFile {
   std::string text;
 };
 
-// The source folders of DESIGN.md, read once: every .h, .cc, .inc, .proto, .py, .sh, .md and
-// CMakeLists.txt in them.
+// The source folders and docs/, read once: every .h, .cc, .inc, .proto, .py, .sh, .md and
+// CMakeLists.txt in them; and the files of the root that people run or read.
 const std::vector<SourceFile>& SourceTree();
 // The text of one file below the root; empty where there is none.
 std::string ReadFile(absl::string_view path);
