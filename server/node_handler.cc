@@ -252,9 +252,7 @@ absl::Status NodeHandler::HandlePing(Endpoint& endpoint, wire::Reader& reader) {
   wire::Head pong;
   pong.kind = static_cast<uint8_t>(wire::Kind::kPong);
   pong.op = reader.head().op;
-  OutgoingMessage message;
-  message.header = AsBytes(&pong, sizeof(pong));
-  endpoint.transport->Send(endpoint.id, std::move(message));
+  endpoint.transport->Send(endpoint.id, OutgoingMessage{AsBytes(&pong, sizeof(pong)), {}, 0});
   return absl::OkStatus();
 }
 

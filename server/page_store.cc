@@ -15,12 +15,17 @@ namespace {
 // another size class, freeing a whole slab could otherwise cost the whole pool.
 constexpr uint64_t kEvictSlabsMax = 8;
 
+// How many refused pages are remembered, and how long: as long as one publisher may take for a
+// chain.
+constexpr size_t kRefusedMax = 4096;
+constexpr Nanos kRefusedFor = kSecond;
+
 }  // namespace
 
-absl::StatusOr<SlotRef> PageStore::Allocate(size_t frame_bytes) {
+absl::StatusOr<SlotRef> PageStore::Allocate(size_t frame_bytes, bool may_evict) {
   FB_FAILPOINT("server.store.allocate");
   absl::StatusOr<SlotRef> slot = tier_.Allocate(frame_bytes);
-  if (slot.ok() || !absl::IsResourceExhausted(slot.status())) return slot;
+  if (!may_evict || !absl::IsResourceExhausted(slot.status())) return slot;
 
   const uint64_t slab_bytes = tier_.slabs().empty() ? 0 : tier_.slabs()[0].memory.size();
   const uint64_t evict_bytes_max = kEvictSlabsMax * slab_bytes;
@@ -32,6 +37,21 @@ absl::StatusOr<SlotRef> PageStore::Allocate(size_t frame_bytes) {
     slot = tier_.Allocate(frame_bytes);
   }
   return slot;
+}
+
+void PageStore::NoteRefused(uint32_t ns, const PageKey& key, Nanos now) {
+  const auto [entry, added] = refused_at_.insert_or_assign({ns, key}, now);
+  if (!added) return;
+  refused_order_.push_back(entry->first);
+  if (refused_order_.size() <= kRefusedMax) return;
+  refused_at_.erase(refused_order_.front());
+  refused_order_.pop_front();
+}
+
+bool PageStore::RefusedLately(uint32_t ns, const PageKey& key, Nanos now) const {
+  if (refused_at_.empty()) return false;
+  const auto found = refused_at_.find({ns, key});
+  return found != refused_at_.end() && now - found->second < kRefusedFor;
 }
 
 void PageStore::Evict(PageRef page) {

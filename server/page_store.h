@@ -2,7 +2,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <optional>
+#include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
@@ -32,10 +34,15 @@ class PageStore {
   PageStore(DramTier& tier, PageIndex& index, ServerMetrics& metrics)
       : tier_(tier), index_(index), metrics_(metrics) {}
 
-  // A FILLING slot, evicting unpinned leaves while there is none.
+  // A FILLING slot, evicting unpinned leaves while there is none, if it `may_evict`.
   //   RESOURCE_EXHAUSTED  everything is pinned, or so much would have to go that it is not worth it
   //   INVALID_ARGUMENT    more than a slab
-  absl::StatusOr<SlotRef> Allocate(size_t frame_bytes);
+  absl::StatusOr<SlotRef> Allocate(size_t frame_bytes, bool may_evict);
+
+  // Pages that found no room a moment ago. Their children must not evict: of a chain that is larger
+  // than the pool, the end would else push out the beginning, without which it is worth nothing.
+  void NoteRefused(uint32_t ns, const PageKey& key, Nanos now);
+  bool RefusedLately(uint32_t ns, const PageKey& key, Nanos now) const;
 
   // The stored frame of a part, pinned; nothing where it is not here.
   std::optional<PinnedFrame> PinFrame(PageRef page, uint32_t part);
@@ -72,6 +79,8 @@ class PageStore {
   ServerMetrics& metrics_;
   uint64_t evicted_bytes_ = 0;                         // in the allocation under way
   absl::flat_hash_map<uint32_t, uint32_t> open_rows_;  // row -> puts that fill it
+  absl::flat_hash_map<std::pair<uint32_t, PageKey>, Nanos> refused_at_;
+  std::deque<std::pair<uint32_t, PageKey>> refused_order_;
 };
 
 }  // namespace forebay

@@ -137,18 +137,21 @@ void PutOp::OpenSlots(NodeCore& core, const Endpoint& endpoint, Nanos now) {
   }
 }
 
-void PutOp::OpenSlot(NodeCore& core, const Endpoint& endpoint, Item& item, Nanos) {
+void PutOp::OpenSlot(NodeCore& core, const Endpoint& endpoint, Item& item, Nanos now) {
   if (Present(core, endpoint, item.page, item.put)) {
     item.code = absl::StatusCode::kAlreadyExists;
     return;
   }
+  const uint32_t ns = endpoint.session->ns->id;
+  const bool may_evict = !core.store.RefusedLately(ns, item.put.parent, now);
   const absl::StatusOr<SlotRef> slot =
-      core.store.Allocate(kFrameHeaderBytes + item.put.header.payload_bytes);
-  if (!slot.ok()) {
-    item.code = slot.status().code();
+      core.store.Allocate(kFrameHeaderBytes + item.put.header.payload_bytes, may_evict);
+  if (slot.ok()) {
+    item.slot = *slot;
     return;
   }
-  item.slot = *slot;
+  item.code = slot.status().code();
+  if (absl::IsResourceExhausted(slot.status())) core.store.NoteRefused(ns, item.put.key, now);
 }
 
 Landing PutOp::MakeLanding(NodeCore& core) {

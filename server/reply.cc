@@ -26,9 +26,7 @@ wire::Writer ErrorMessage(uint64_t op, const absl::Status& why) {
 }  // namespace
 
 void SendReply(Endpoint& endpoint, wire::Writer& writer) {
-  OutgoingMessage message;
-  message.header = writer.Take();
-  endpoint.transport->Send(endpoint.id, std::move(message));
+  endpoint.transport->Send(endpoint.id, OutgoingMessage{writer.Take(), {}, 0});
 }
 
 void SendError(Endpoint& endpoint, uint64_t op, const absl::Status& why) {
@@ -42,10 +40,7 @@ void SendLast(NodeCore& core, Endpoint& endpoint, wire::Writer& writer) {
   endpoint.close_at = core.clock.Now() + kLastMessageTimeout;
   endpoint.last_token = core.next_token++;
   core.WakeBy(endpoint.close_at);
-  OutgoingMessage message;
-  message.header = writer.Take();
-  message.token = endpoint.last_token;
-  endpoint.transport->Send(endpoint.id, std::move(message));
+  endpoint.transport->Send(endpoint.id, OutgoingMessage{writer.Take(), {}, endpoint.last_token});
 }
 
 void RefuseMalformed(NodeCore& core, Endpoint& endpoint, uint64_t op, const absl::Status& why) {

@@ -178,6 +178,12 @@ NamespaceSpec NodeWorld::Spec(const std::string& model) {
 }
 
 void NodeWorld::ExpectQuiet() {
+  // An answer may be read before the transport has handed its memory back.
+  const auto quiet = [this] {
+    const NodeStatus now = node->Status();
+    return now.get_bytes_in_flight == 0 && now.puts_in_flight == 0;
+  };
+  RunUntil(quiet, kSecond);
   const NodeStatus status = node->Status();
   EXPECT_EQ(status.slots.total(), node->dram().slot_count());
   EXPECT_EQ(status.slots.filling, 0u);

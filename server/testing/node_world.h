@@ -123,7 +123,7 @@ class NodeWorld {
   static KvLayout SmallLayout();
   static NamespaceSpec Spec(const std::string& model = "model");
 
-  // The identity of slots, and that nothing is under way or pinned.
+  // Lets what is under way end; then the identity of slots, and that nothing is pinned.
   void ExpectQuiet();
 
   ManualClock clock;
