@@ -31,7 +31,7 @@ class LoopbackWorld final : public TransportWorld {
   void Idle(absl::Span<Transport* const> transports) override {
     Nanos next = clock_.Now() + kMillisecond;
     for (Transport* transport : transports) next = std::min(next, transport->NextDeadline());
-    clock_.Set(std::max(next, clock_.Now() + 1));
+    clock_.Set(std::max(next, clock_.Now() + kMicrosecond));
   }
 
   TransportTraits traits() const override { return {.wakes_by_descriptor = false}; }

@@ -392,6 +392,21 @@ TEST_F(LoopbackNetworkTest, OnSentMayComeBeforeThePeerHasTheBytes) {
   EXPECT_EQ(a_handler_.messages_count(), 0u);
 }
 
+// A handler that tries again from OnSent holds OnClosed up, no longer.
+TEST_F(LoopbackNetworkTest, OnClosedWaitsForTheAnswerToASendDuringClosing) {
+  Connect();
+  Send(100'000);
+  int again = 0;
+  b_handler_.on_sent = [&](EndpointId, uint64_t, const absl::Status& status) {
+    EXPECT_FALSE(status.ok());
+    if (++again <= 3) Send(10);
+  };
+  b_->Close(b_end_);
+  RunFor(kMillisecond);
+  EXPECT_EQ(again, 4);
+  EXPECT_TRUE(b_handler_.closed(b_end_));  // and the handler checks that it came last
+}
+
 TEST_F(LoopbackNetworkTest, NobodyAnswersAtOnceOnlyWhereResetsAreOn) {
   for (const double chance : {0.0, 1.0}) {
     network_.faults().reset_chance = chance;

@@ -9,6 +9,9 @@ namespace forebay::testing {
 namespace {
 
 constexpr std::byte kScribble{0xee};
+// A wait in virtual time may go round for ever without a clock that tells: by the wall's clock
+// then.
+constexpr Nanos kWallTimeMax = 40 * kSecond;
 // Rounds in which a world's clock may stand still before a wait is called endless: only virtual
 // time stands still at all.
 constexpr uint64_t kRoundsWithoutTimeMax = 2'000'000;
@@ -120,6 +123,8 @@ uint64_t TransportSide::SendPayload(EndpointId endpoint, const std::vector<size_
 ::testing::AssertionResult RunUntil(TransportWorld& world, absl::Span<TransportSide* const> sides,
                                     const char* awaited, const std::function<bool()>& done) {
   const Nanos deadline = world.Now() + world.traits().patience;
+  const SystemClock wall;
+  const Nanos wall_deadline = wall.Now() + kWallTimeMax;
   Nanos last = world.Now();
   uint64_t rounds_without_time = 0;
   while (!done()) {
@@ -127,13 +132,13 @@ uint64_t TransportSide::SendPayload(EndpointId endpoint, const std::vector<size_
     const Nanos now = world.Now();
     rounds_without_time = now == last ? rounds_without_time + 1 : 0;
     last = now;
-    if (now < deadline && rounds_without_time < kRoundsWithoutTimeMax) continue;
+    const bool stuck = rounds_without_time >= kRoundsWithoutTimeMax || wall.Now() >= wall_deadline;
+    if (now < deadline && !stuck) continue;
     if (done()) break;
     std::string where;
     for (TransportSide* side : sides) absl::StrAppend(&where, "\n  ", side->handler().ToString());
     return ::testing::AssertionFailure()
-           << "waited in vain for: " << awaited
-           << (now < deadline ? " (the clock stands still)" : "") << where;
+           << "waited in vain for: " << awaited << (stuck ? " (time hardly moves)" : "") << where;
   }
   return ::testing::AssertionSuccess();
 }
