@@ -270,14 +270,16 @@ bool ClientCore::idle() const {
          services_.ports.endpoint_count() == 0;
 }
 
-void ClientCore::TakeSessions() {
-  for (SessionInbox::Entry& entry : services_.inbox->Take()) {
+bool ClientCore::TakeSessions() {
+  const std::vector<SessionInbox::Entry> entries = services_.inbox->Take();
+  for (const SessionInbox::Entry& entry : entries) {
     for (const auto& [id, ns] : namespaces_) {
       for (const std::unique_ptr<DaemonLink>& link : ns->links) {
         if (link->id() == entry.link) link->OnSession(entry.attempt, entry.reply);
       }
     }
   }
+  return !entries.empty();
 }
 
 bool ClientCore::RunWoken(Nanos now) {
@@ -333,8 +335,8 @@ void ClientCore::Reap() {
 }
 
 bool ClientCore::Poll(Nanos now) {
-  TakeSessions();
-  bool worked = services_.ports.Poll(now);
+  bool worked = TakeSessions();
+  worked |= services_.ports.Poll(now);
   RunTimers(now);
   worked |= RunWoken(now);
   if (!closing_.empty()) Reap();
@@ -347,6 +349,8 @@ bool ClientCore::PrepareToSleep(std::vector<int>& fds) {
 }
 
 Nanos ClientCore::NextDeadline() const {
+  // Work that waits for a turn is due already.
+  if (!services_.runnable.empty() || !services_.inbox->empty()) return services_.clock.Now();
   return std::min(services_.next_timer, services_.ports.NextDeadline());
 }
 

@@ -85,7 +85,7 @@ class ClientCore final : public Pollable {
   uint64_t Start(std::unique_ptr<ClientOp> op, Nanos now);
   bool RunWoken(Nanos now);
   void RunTimers(Nanos now);
-  void TakeSessions();
+  bool TakeSessions();
   void Reap();
   void EraseOp(uint64_t id);
 

@@ -223,13 +223,9 @@ void DaemonLink::Send(Bytes header) {
 }
 
 uint64_t DaemonLink::SendPayload(Bytes header, PayloadRanges payload, ClientOp& op) {
-  OutgoingMessage message;
-  message.header = header;
-  message.payload = std::move(payload);
-  message.token = services_.NextId();
-  const uint64_t token = message.token;
+  const uint64_t token = services_.NextId();
   sends_[token] = &op;
-  port_->transport().Send(endpoint_, std::move(message));
+  port_->transport().Send(endpoint_, OutgoingMessage{header, std::move(payload), token});
   return token;
 }
 
