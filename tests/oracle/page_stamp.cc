@@ -63,30 +63,19 @@ constexpr size_t kRowBytes = kLanes * sizeof(uint64_t);
 static_assert(kRowBytes == kPageBlockHeaderBytes);
 using Row = uint64_t __attribute__((vector_size(kRowBytes)));
 
-class Rows {
- public:
-  explicit Rows(uint64_t seed) {
-    for (size_t lane = 0; lane < kLanes; ++lane) {
-      // Zero is the one state that a xorshift never leaves.
-      lanes_[lane] = Scramble(seed + lane * 0x9e3779b97f4a7c15ull) | 1;
-    }
+void SeedLanes(uint64_t seed, Row& lanes) {
+  for (size_t lane = 0; lane < kLanes; ++lane) {
+    // Zero is the one state that a xorshift never leaves.
+    lanes[lane] = Scramble(seed + lane * 0x9e3779b97f4a7c15ull) | 1;
   }
-  const Row& Next() {
-    lanes_ ^= lanes_ << 13;
-    lanes_ ^= lanes_ >> 7;
-    lanes_ ^= lanes_ << 17;
-    return lanes_;
-  }
-
- private:
-  Row lanes_;
-};
+}
 
 // Calls visit(at, row) for each 64 bytes of a block that `header` names.
 template <typename Visit>
 inline void ForEachRow(size_t block_bytes, const BlockHeader& header, const Visit& visit) {
   const RawHeader raw = RawOf(header);
-  Rows rows(raw.hash);
+  Row lanes;
+  SeedLanes(raw.hash, lanes);
   size_t at = 0;
   if (block_bytes >= kPageBlockHeaderBytes) {
     Row first;
@@ -94,7 +83,12 @@ inline void ForEachRow(size_t block_bytes, const BlockHeader& header, const Visi
     visit(at, first);
     at += kRowBytes;
   }
-  for (; at < block_bytes; at += kRowBytes) visit(at, rows.Next());
+  for (; at < block_bytes; at += kRowBytes) {
+    lanes ^= lanes << 13;
+    lanes ^= lanes >> 7;
+    lanes ^= lanes << 17;
+    visit(at, lanes);
+  }
 }
 
 }  // namespace
