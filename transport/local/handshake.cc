@@ -47,6 +47,7 @@ absl::Status Unexpected() { return absl::InvalidArgumentError("a handshake packe
 
 // The status in a Refusal: a code and a text.
 absl::Status StatusOfRefusal(Bytes body) {
+  body = body.subspan(0, sizeof(uint32_t) + kRefusalTextBytesMax);
   uint32_t code = 0;
   if (body.size() < sizeof(code)) return absl::InvalidArgumentError("a refusal without a code");
   std::memcpy(&code, body.data(), sizeof(code));
@@ -56,6 +57,15 @@ absl::Status StatusOfRefusal(Bytes body) {
     return absl::UnavailableError(text);
   }
   return absl::Status(static_cast<absl::StatusCode>(code), text);
+}
+
+// What the acceptor sent; a Refusal comes out as its status.
+absl::StatusOr<std::optional<HandshakePacket>> ReceiveOrRefusal(int socket) {
+  absl::StatusOr<std::optional<HandshakePacket>> packet = ReceiveHandshake(socket);
+  if (packet.ok() && *packet && (*packet)->kind == HandshakeKind::kRefusal) {
+    return StatusOfRefusal((*packet)->body);
+  }
+  return packet;
 }
 
 // Owns whatever descriptors came with a packet, before anything else is looked at.
@@ -140,7 +150,6 @@ absl::StatusOr<std::optional<HandshakePacket>> ReceiveHandshake(int socket) {
   if (head.magic != kHandshakeMagic || head.body_bytes != body.size()) {
     return absl::InvalidArgumentError("what came is no handshake packet");
   }
-  if (head.kind == HandshakeKind::kRefusal) return StatusOfRefusal(body);
   packet.kind = head.kind;
   packet.body.assign(body.begin(), body.end());
   return packet;
@@ -277,7 +286,7 @@ absl::Status ConnectorHandshake::ConnectSocket() {
   const absl::Status sent = SendHandshake(socket(), HandshakeKind::kHello, BytesOf(hello));
   if (!sent.ok()) {
     // A refusal may have come before we spoke; it says more than a broken pipe.
-    FB_RETURN_IF_ERROR(ReceiveHandshake(socket()).status());
+    FB_RETURN_IF_ERROR(ReceiveOrRefusal(socket()).status());
     return sent;
   }
   step_ = Step::kWelcome;
@@ -286,7 +295,7 @@ absl::Status ConnectorHandshake::ConnectSocket() {
 }
 
 absl::Status ConnectorHandshake::TakePacket() {
-  FB_ASSIGN_OR_RETURN(std::optional<HandshakePacket> packet, ReceiveHandshake(socket()));
+  FB_ASSIGN_OR_RETURN(std::optional<HandshakePacket> packet, ReceiveOrRefusal(socket()));
   if (!packet) return absl::OkStatus();
   if (step_ == Step::kWelcome) {
     FB_RETURN_IF_ERROR(TakeWelcome(*packet));

@@ -62,7 +62,7 @@ absl::Status SendHandshake(int socket, HandshakeKind kind, Bytes body,
                            absl::Span<const int> fds = {});
 absl::Status SendRefusal(int socket, const absl::Status& why);
 // nullopt when nothing has come yet. UNAVAILABLE when the peer is gone; INVALID_ARGUMENT for what
-// is no packet; a Refusal's own status for a Refusal.
+// is no packet.
 absl::StatusOr<std::optional<HandshakePacket>> ReceiveHandshake(int socket);
 
 // A region as its owner hands it out.

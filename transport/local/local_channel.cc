@@ -17,6 +17,10 @@ namespace {
 
 // Staged chunks begin on cache lines.
 constexpr uint64_t kStagingAlignment = 64;
+// Chunks of a payload that is smaller than a few whole ones; below the least, a record costs more
+// than copying apart gains.
+constexpr uint64_t kChunkBytesMin = 16 * 1024;
+constexpr uint64_t kChunksPerPayload = 4;
 // Wake-up bytes taken in one go; a peer that sends more gets its turn again later.
 constexpr int kWakeUpsMax = 64;
 // Part of a ring that records of exported memory may fill, so that headers always find room.
@@ -188,21 +192,14 @@ void LocalChannel::ReceiveMessage(const RecordHead& head) {
     setup_.handler->OnMessage(id_, header, 0);
     return;
   }
-  // First, so that a Close() in the callback hands nothing back twice: only a landing that exists.
   Landing landing = setup_.handler->OnMessage(id_, header, head.payload_bytes);
+  // Our own handler's promise, whatever the peer sent.
+  FB_CHECK(landing.segments.empty() || TotalBytes(landing.segments) == head.payload_bytes);
   receiving_ = true;
   incoming_ = Incoming{};
   incoming_.left_bytes = head.payload_bytes;
   incoming_.dropped = landing.segments.empty();
   incoming_.landing = std::move(landing);
-  if (incoming_.dropped || !open()) return;
-  if (TotalBytes(incoming_.landing.segments) != head.payload_bytes) {
-    const uint64_t token = incoming_.landing.token;
-    incoming_.dropped = true;
-    incoming_.landing = {};
-    setup_.handler->OnLanded(
-        id_, token, absl::InvalidArgumentError("the landing is not as long as the payload"));
-  }
 }
 
 void LocalChannel::ReceiveChunk(const RecordHead& head) {
@@ -335,8 +332,11 @@ uint64_t LocalChannel::WriteShared(Outgoing& message, const ExportedMemory& memo
 
 uint64_t LocalChannel::WriteStaged(Outgoing& message) {
   MutableBytes room = FreeStaging();
-  const uint64_t wanted = std::min(message.payload_bytes - message.sent_bytes,
-                                   std::min(setup_.staged_chunk_bytes, uint64_t{staging_.size()}));
+  // Quarters of a small payload, so that the receiver copies one while we fill the next.
+  const uint64_t chunk_bytes =
+      std::min(setup_.staged_chunk_bytes,
+               std::max(kChunkBytesMin, message.payload_bytes / kChunksPerPayload));
+  const uint64_t wanted = std::min(message.payload_bytes - message.sent_bytes, chunk_bytes);
   if (room.size() < wanted) {
     // What is left before the end of the area is too short: go round, if the beginning is free.
     const uint64_t to_end = staging_.size() - staging_tail_ % staging_.size();

@@ -30,11 +30,13 @@ constexpr Nanos kBlockedRetry = kMillisecond;
 constexpr Nanos kAcceptPause = 100 * kMillisecond;
 // Chunks are at most this part of the staging area, so that both sides always have one to copy.
 constexpr uint64_t kChunksPerStaging = 4;
+// What epoll tells of a listener: its index with this bit. Of an endpoint: its id.
+constexpr uint64_t kListenerTag = 1ull << 63;
 
-// The top byte keeps endpoint ids of this back end apart from those of others in the process.
+// One count for all transports of the process: an id is never used again within it.
 EndpointId NewEndpointId() {
   static std::atomic<uint64_t> last{0};
-  return (uint64_t{'L'} << 56) | (last.fetch_add(1, std::memory_order_relaxed) + 1);
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
 absl::Status CheckMessage(const OutgoingMessage& message) {
@@ -120,7 +122,7 @@ absl::Status LocalTransport::Init() {
   setup_.exported = exported_;
   setup_.header_scratch = absl::MakeSpan(header_scratch_);
   setup_.staged_chunk_bytes =
-      std::min(setup_.staged_chunk_bytes, options_.staging_bytes / kChunksPerStaging);
+      std::min(options_.chunk_bytes, options_.staging_bytes / kChunksPerStaging);
   own_uid_ = geteuid();
   now_ = clock_.Now();
   epoll_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
@@ -137,7 +139,7 @@ LocalTransport::~LocalTransport() {
 absl::StatusOr<std::string> LocalTransport::Listen(absl::string_view address) {
   FB_ASSIGN_OR_RETURN(const LocalAddress parsed, LocalAddress::Parse(address));
   FB_ASSIGN_OR_RETURN(LocalListener listener, LocalListener::Open(parsed, options_.socket_mode));
-  FB_RETURN_IF_ERROR(Watch(epoll_, listener.fd(), listeners_.size()));
+  FB_RETURN_IF_ERROR(Watch(epoll_, listener.fd(), kListenerTag | listeners_.size()));
   listeners_.push_back(std::move(listener));
   return std::string(address);
 }
@@ -254,8 +256,8 @@ bool LocalTransport::PollSockets() {
   const int count = epoll_wait(epoll_.get(), events, kEventsPerLook, /*timeout=*/0);
   for (int i = 0; i < count; ++i) {
     const uint64_t tag = events[i].data.u64;
-    if (tag < listeners_.size()) {
-      Accept(tag);
+    if ((tag & kListenerTag) != 0) {
+      Accept(tag & ~kListenerTag);
       continue;
     }
     Peer* peer = Find(tag);
@@ -385,7 +387,7 @@ void LocalTransport::WatchListeners(bool watch) {
   for (size_t i = 0; i < listeners_.size(); ++i) {
     epoll_event event{};
     event.events = watch ? EPOLLIN : 0u;
-    event.data.u64 = i;
+    event.data.u64 = kListenerTag | i;
     epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, listeners_[i].fd(), &event);
   }
 }

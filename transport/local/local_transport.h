@@ -47,6 +47,7 @@ struct LocalTransportOptions {
   // pages as they are first used; an endpoint without payloads uses a few.
   uint64_t ring_bytes = 256 * 1024;
   uint64_t staging_bytes = 2 << 20;
+  uint64_t chunk_bytes = 64 * 1024;  // staged at once; at most a quarter of staging_bytes
   // Users besides our own and root that may connect, and to whose daemon we may connect.
   std::vector<uint32_t> allowed_uids;
   mode_t socket_mode = 0600;          // of the socket file; 0660 to let a group try

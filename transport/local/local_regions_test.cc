@@ -1,0 +1,162 @@
+// Exported memory: what peers see of it, and payloads that go straight out of it.
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+#include <vector>
+
+#include "base/testing/status_matchers.h"
+#include "transport/local/local_transport.h"
+#include "transport/local/testing/local_node.h"
+
+namespace forebay {
+namespace {
+
+using testing::FreshAddress;
+using testing::HasCode;
+using testing::IsPattern;
+using testing::LocalNode;
+using testing::Pattern;
+using testing::PatternByte;
+using testing::Slab;
+
+constexpr uint64_t kSlabBytes = 1 << 20;
+
+// A daemon that exports slabs, and a client of it, in one thread.
+class LocalRegionsTest : public ::testing::Test {
+ protected:
+  void Start(size_t slab_count) {
+    LocalTransportOptions options;
+    for (size_t i = 0; i < slab_count; ++i) {
+      slabs_.push_back(std::make_unique<Slab>(kSlabBytes));
+      options.exports.push_back(slabs_.back()->exported());
+    }
+    daemon_ = std::make_unique<LocalNode>(std::move(options));
+    client_ = std::make_unique<LocalNode>();
+    const std::string address = FreshAddress();
+    FB_ASSERT_OK(daemon_->transport().Listen(address));
+    FB_ASSERT_OK(client_->transport().Connect(address, client_->Now() + 10 * kSecond));
+    ASSERT_TRUE(RunBoth([&] { return daemon_->newest != 0 && client_->newest != 0; }));
+  }
+  bool RunBoth(const std::function<bool()>& done) {
+    return client_->RunUntil([&] {
+      daemon_->Turn();
+      return done();
+    });
+  }
+
+  std::vector<std::unique_ptr<Slab>> slabs_;
+  std::unique_ptr<LocalNode> daemon_;
+  std::unique_ptr<LocalNode> client_;
+};
+
+TEST_F(LocalRegionsTest, PeersSeeLiveMemoryInTheOrderOfTheExportAndCannotWriteIt) {
+  Start(/*slab_count=*/3);
+  const std::vector<Bytes>& regions = client_->peers[client_->newest].shared_regions;
+  ASSERT_EQ(regions.size(), 3u);
+  for (size_t i = 0; i < regions.size(); ++i) {
+    ASSERT_EQ(regions[i].size(), kSlabBytes);
+    slabs_[i]->data()[i * 100] = static_cast<std::byte>(i + 1);
+    EXPECT_EQ(regions[i][i * 100], static_cast<std::byte>(i + 1));
+    auto* address = const_cast<std::byte*>(regions[i].data());
+    EXPECT_EQ(mprotect(address, kSlabBytes, PROT_READ | PROT_WRITE), -1);
+    EXPECT_EQ(errno, EACCES);
+  }
+  EXPECT_TRUE(daemon_->peers[daemon_->newest].shared_regions.empty());
+}
+
+// More than one packet's worth of descriptors.
+TEST_F(LocalRegionsTest, ManyRegionsArriveInOrder) {
+  constexpr size_t kSlabs = 2 * kRegionsPerPacket + 1;
+  Start(kSlabs);
+  const std::vector<Bytes>& regions = client_->peers[client_->newest].shared_regions;
+  ASSERT_EQ(regions.size(), kSlabs);
+  for (size_t i = 0; i < kSlabs; ++i) {
+    slabs_[i]->data()[0] = static_cast<std::byte>(i);
+    EXPECT_EQ(regions[i][0], static_cast<std::byte>(i));
+  }
+}
+
+// Ranges in exported slabs and outside of them, mixed, small and large, land as one payload.
+TEST_F(LocalRegionsTest, PayloadsMixExportedAndPrivateMemory) {
+  Start(/*slab_count=*/2);
+  const std::vector<std::byte> all = Pattern(/*seed=*/5, 3'000'000);
+  std::vector<std::vector<std::byte>> copies;
+  PayloadRanges ranges;
+  size_t at = 0;
+  uint64_t slab_at[2] = {0, 0};
+  for (size_t i = 0; at < all.size(); ++i) {
+    const size_t bytes = std::min(all.size() - at, size_t{1} + i * i * 977 % 300'000);
+    const size_t slab = i % 3;
+    if (slab < 2 && slab_at[slab] + bytes <= kSlabBytes) {
+      std::byte* to = slabs_[slab]->data() + slab_at[slab];
+      std::copy_n(all.data() + at, bytes, to);
+      ranges.push_back(AsBytes(to, bytes));
+      slab_at[slab] += bytes;
+    } else {
+      copies.emplace_back(all.begin() + static_cast<ptrdiff_t>(at),
+                          all.begin() + static_cast<ptrdiff_t>(at + bytes));
+      ranges.push_back(AsBytes(copies.back().data(), bytes));
+    }
+    at += bytes;
+  }
+  const uint64_t token = daemon_->Send(daemon_->newest, 'd', 0, ranges);
+  ASSERT_TRUE(RunBoth([&] { return client_->landed == 1 && daemon_->sent.contains(token); }));
+  EXPECT_TRUE(IsPattern(*client_->payloads[0], /*seed=*/5));
+  FB_EXPECT_OK(daemon_->sent[token]);
+}
+
+// The sender makes no copy: what the slab holds when the receiver comes is what arrives.
+TEST_F(LocalRegionsTest, ExportedPayloadsAreReadWhereTheyLie) {
+  Start(/*slab_count=*/1);
+  daemon_->Send(daemon_->newest, 'd', 0, {AsBytes(slabs_[0]->data(), 100'000)});
+  for (size_t i = 0; i < 100'000; ++i) slabs_[0]->data()[i] = PatternByte(/*seed=*/9, i);
+  ASSERT_TRUE(RunBoth([&] { return client_->landed == 1; }));
+  EXPECT_TRUE(IsPattern(*client_->payloads[0], /*seed=*/9));
+}
+
+// What was taken back may have been written over: the receiver must not call it landed.
+TEST_F(LocalRegionsTest, APayloadThatTheSenderTookBackDoesNotLand) {
+  Start(/*slab_count=*/1);
+  const uint64_t token =
+      daemon_->Send(daemon_->newest, 'd', 0, {AsBytes(slabs_[0]->data(), 100'000)});
+  daemon_->transport().Close(daemon_->newest);
+  while (!daemon_->sent.contains(token)) daemon_->Turn();
+  EXPECT_THAT(daemon_->sent[token], HasCode(absl::StatusCode::kCancelled));
+  ASSERT_TRUE(RunBoth([&] { return !client_->closed.empty(); }));
+  for (const auto& payload : client_->payloads) EXPECT_FALSE(payload->status.ok());
+}
+
+TEST_F(LocalRegionsTest, TheConnectorsOwnExportsTravelByCopy) {
+  const Slab slab(kSlabBytes);
+  LocalTransportOptions options;
+  options.exports.push_back(slab.exported());
+  client_ = std::make_unique<LocalNode>(options);
+  daemon_ = std::make_unique<LocalNode>();
+  const std::string address = FreshAddress();
+  FB_ASSERT_OK(daemon_->transport().Listen(address));
+  FB_ASSERT_OK(client_->transport().Connect(address, client_->Now() + 10 * kSecond));
+  ASSERT_TRUE(RunBoth([&] { return daemon_->newest != 0 && client_->newest != 0; }));
+  for (size_t i = 0; i < kSlabBytes; ++i) slab.data()[i] = PatternByte(/*seed=*/3, i);
+  client_->Send(client_->newest, 'p', 0, {slab.bytes()});
+  ASSERT_TRUE(RunBoth([&] { return daemon_->landed == 1; }));
+  EXPECT_TRUE(IsPattern(*daemon_->payloads[0], /*seed=*/3));
+}
+
+TEST(LocalExportTest, MemoryThatAPeerCouldWriteIsNotExported) {
+  SystemClock clock;
+  LocalNode handler;
+  const UniqueFd fd(memfd_create("forebay-test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(ftruncate(fd.get(), 4096), 0);
+  ASSERT_EQ(fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
+  LocalTransportOptions options;
+  options.exports.push_back({.fd = fd.get(), .bytes = 4096});
+  EXPECT_THAT(LocalTransport::Create(clock, handler, options),
+              HasCode(absl::StatusCode::kFailedPrecondition));
+}
+
+}  // namespace
+}  // namespace forebay
