@@ -9,8 +9,8 @@
 #include <ctime>
 #include <optional>
 #include <utility>
+#include <vector>
 
-#include "absl/container/inlined_vector.h"
 #include "base/check.h"
 
 namespace forebay {
@@ -118,7 +118,8 @@ void Reactor::Sleep(Nanos until) {
 }
 
 void Reactor::WaitForFds(Nanos timeout) {
-  absl::InlinedVector<pollfd, 16> poll_fds;
+  std::vector<pollfd> poll_fds;
+  poll_fds.reserve(fds_.size() + 1);
   poll_fds.push_back({.fd = wake_fd_, .events = POLLIN, .revents = 0});
   for (const int fd : fds_) poll_fds.push_back({.fd = fd, .events = POLLIN, .revents = 0});
   const timespec wait{.tv_sec = timeout / kSecond, .tv_nsec = timeout % kSecond};

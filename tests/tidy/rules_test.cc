@@ -269,10 +269,11 @@ TEST(CitationRuleTest, WantsTheCitedPage) {
                 .size(),
             1u);
   EXPECT_THAT(CitationFaults({"base/a.h", "// see docs/GLOSSARY.md.\n"}), IsEmpty());
-  EXPECT_THAT(CitationFaults({"docs/a.md", "a\n[b](nothing.md)\n"}),
-              ElementsAre("docs/a.md:2: nothing.md is not there"));
-  EXPECT_THAT(CitationFaults({"docs/a.md", "[b](GLOSSARY.md#page) [c](https://x.org/y.md)\n"}),
-              IsEmpty());
+  EXPECT_THAT(CitationFaults({"deploy/a.md", "a\n[b](nothing.md)\n"}),
+              ElementsAre("deploy/a.md:2: nothing.md is not there"));
+  EXPECT_THAT(
+      CitationFaults({"deploy/a.md", "[b](../docs/GLOSSARY.md#page) [c](https://x.org/y.md)\n"}),
+      IsEmpty());
 }
 
 }  // namespace
