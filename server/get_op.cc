@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
+#include "base/broken.h"
 #include "base/failpoint.h"
 #include "base/frame_header.h"
 #include "server/node_core.h"
@@ -141,10 +143,9 @@ void GetQueue::SendNext(NodeCore& core, Endpoint& endpoint, Waiting& waiting, Na
   writer.Array(absl::MakeConstSpan(answers));
   message.header = writer.Take();
   message.token = core.next_token++;
-#if defined(FOREBAY_BREAK_UNPIN_BEFORE_SENT)
-  for (const PinnedFrame& frame : sending.frames) Unpin(core, frame);
-  sending.frames.clear();
-#endif
+  if (FB_BROKEN("unpin_before_sent")) {
+    for (const PinnedFrame& frame : std::exchange(sending.frames, {})) Unpin(core, frame);
+  }
   sending_.emplace(message.token, std::move(sending));
   endpoint.transport->Send(endpoint.id, std::move(message));
 }

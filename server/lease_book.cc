@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/broken.h"
 #include "base/check.h"
 #include "base/failpoint.h"
 #include "base/status_macros.h"
@@ -62,15 +63,12 @@ void LeaseBook::Pin(const LeaseHolding& holding, uint64_t page_bytes) {
       row.bytes = page_bytes;
       leased_bytes_ += page_bytes;
     }
-#if !defined(FOREBAY_BREAK_EVICT_PINNED)
-    store_.index().Pin(page);
-#endif
+    if (!FB_BROKEN("evict_pinned")) store_.index().Pin(page);
   }
-#if !defined(FOREBAY_BREAK_EVICT_PINNED)
+  if (FB_BROKEN("evict_pinned")) return;
   for (const SlotRef& slot : holding.slots) {
     if (slot.valid()) FB_CHECK(store_.tier().Pin(slot).ok());
   }
-#endif
 }
 
 void LeaseBook::Unpin(const LeaseHolding& holding) {
@@ -81,15 +79,12 @@ void LeaseBook::Unpin(const LeaseHolding& holding) {
       leased_bytes_ -= row->second.bytes;
       rows_.erase(row);
     }
-#if !defined(FOREBAY_BREAK_EVICT_PINNED)
-    store_.index().Unpin(page);
-#endif
+    if (!FB_BROKEN("evict_pinned")) store_.index().Unpin(page);
   }
-#if !defined(FOREBAY_BREAK_EVICT_PINNED)
+  if (FB_BROKEN("evict_pinned")) return;
   for (const SlotRef& slot : holding.slots) {
     if (slot.valid()) store_.tier().Unpin(slot);
   }
-#endif
 }
 
 bool LeaseBook::HoldsAll(const LeaseHolding& holding) const {
@@ -109,11 +104,7 @@ LeaseBook::Released LeaseBook::Release(uint64_t session, LeaseId lease, uint32_t
   Released answer;
   switch (released.verdict) {
     case LeaseVerdict::kValid:
-#if defined(FOREBAY_BREAK_SKIP_LEASE_CHECK)
-      answer.valid = true;
-#else
-      answer.valid = held;
-#endif
+      answer.valid = held || FB_BROKEN("skip_lease_check");
       break;
     case LeaseVerdict::kExpired:
       answer.status = absl::FailedPreconditionError("the lease had expired");

@@ -232,6 +232,68 @@ TEST_F(LookupOpTest, AnOfferNamesThePartsThatAreMissing) {
   EXPECT_THAT(wanted, ::testing::ElementsAre(0, 0b01, 0b11));
 }
 
+// A transport that keeps what is sent, and whose peers are on the same host.
+class CapturingTransport final : public Transport {
+ public:
+  absl::StatusOr<std::string> Listen(absl::string_view address) override {
+    return std::string(address);
+  }
+  absl::StatusOr<EndpointId> Connect(absl::string_view, Nanos) override { return 1; }
+  void Send(EndpointId, OutgoingMessage message) override {
+    sent.emplace_back(message.header.begin(), message.header.end());
+  }
+  void Close(EndpointId) override {}
+  bool Poll(Nanos) override { return false; }
+  bool PrepareToSleep(std::vector<int>&) override { return true; }
+  Nanos NextDeadline() const override { return kForever; }
+
+  std::vector<std::vector<std::byte>> sent;
+};
+
+TEST_F(LookupOpTest, APeerOnTheSameHostLearnsWhereEachFrameRests) {
+  const TestChain chain = Stored(3);
+  CapturingTransport transport;
+  TransportHandler& handler = world_.node->NewHandler();
+  world_.node->Attach(handler, transport);
+  PeerDescription peer;
+  peer.same_host = true;
+  handler.OnConnected(1, peer);
+  wire::Hello hello;
+  hello.session = client_.session().session;
+  hello.boot_epoch = client_.session().boot_epoch;
+  handler.OnMessage(1, wire::Writer(wire::Kind::kHello, 1, hello).Take(), 0);
+  wire::Lookup lookup;
+  lookup.namespace_id = client_.ns();
+  lookup.flags = wire::kWantLocations;
+  lookup.lease_ms = 1000;
+  lookup.key_count = 3;
+  wire::Writer asked(wire::Kind::kLookup, 2, lookup);
+  handler.OnMessage(1, asked.Array(absl::MakeConstSpan(chain.keys())).Take(), 0);
+
+  ASSERT_EQ(transport.sent.size(), 2u);
+  absl::StatusOr<wire::Reader> reader = wire::Reader::Of(transport.sent[1]);
+  FB_ASSERT_OK(reader);
+  wire::LookupReply reply;
+  std::vector<uint8_t> classes;
+  std::vector<wire::SlotLocation> locations;
+  FB_ASSERT_OK(reader->Read(&reply));
+  FB_ASSERT_OK(reader->ReadArray(reply.page_count, wire::kKeysMax, &classes));
+  FB_ASSERT_OK(reader->SkipPadTo8());
+  FB_ASSERT_OK(reader->ReadArray(reply.location_count, wire::kLocationsMax, &locations));
+  ASSERT_EQ(locations.size(), 6u);
+  EXPECT_EQ(world_.node->Status().slots.pins, 6u);
+  for (size_t i = 0; i < locations.size(); ++i) {
+    const MutableBytes slab = world_.node->dram().slabs()[locations[i].region].memory;
+    const Bytes frame = slab.subspan(locations[i].offset, locations[i].frame_bytes);
+    const Bytes payload = frame.subspan(kFrameHeaderBytes);
+    EXPECT_EQ(std::vector<std::byte>(payload.begin(), payload.end()), chain.Payload(i / 2, i % 2));
+    EXPECT_GT(locations[i].generation, 0u);
+  }
+  handler.OnClosed(1, absl::OkStatus());
+  world_.RunFor(2 * kSecond);
+  world_.ExpectQuiet();
+}
+
 class ReportTest : public LookupOpTest {
  protected:
   void Report(const PageKey& key, uint16_t part, uint64_t generation = 0) {

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "absl/container/flat_hash_map.h"
+#include "absl/container/btree_map.h"
 #include "absl/status/status.h"
 #include "proto/wire.h"
 #include "server/node_core.h"
@@ -59,7 +59,7 @@ class NodeHandler final : public TransportHandler {
   NodeCore& core_;
   SessionTable& sessions_;
   Transport* transport_ = nullptr;
-  absl::flat_hash_map<EndpointId, std::unique_ptr<Endpoint>> endpoints_;
+  absl::btree_map<EndpointId, std::unique_ptr<Endpoint>> endpoints_;  // walked in order
   bool draining_ = false;
 };
 

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/broken.h"
 #include "base/check.h"
 #include "base/failpoint.h"
 #include "base/status_macros.h"
@@ -72,19 +73,16 @@ std::optional<PinnedFrame> PageStore::PinFrame(PageRef page, uint32_t part) {
   if (!slot.valid()) return std::nullopt;
   absl::StatusOr<Bytes> frame = tier_.Read(slot);
   if (!frame.ok()) return std::nullopt;
-#if !defined(FOREBAY_BREAK_EVICT_PINNED)
+  if (FB_BROKEN("evict_pinned")) return PinnedFrame{page, slot, *frame};
   if (!tier_.Pin(slot).ok()) return std::nullopt;
   index_.Pin(page);
-#endif
   return PinnedFrame{page, slot, *frame};
 }
 
 void PageStore::Unpin(const PinnedFrame& pinned) {
-#if !defined(FOREBAY_BREAK_EVICT_PINNED)
+  if (FB_BROKEN("evict_pinned")) return;
   index_.Unpin(pinned.page);
   tier_.Unpin(pinned.slot);
-#endif
-  static_cast<void>(pinned);
 }
 
 std::optional<FrameHeader> PageStore::HeaderOf(PageRef page, uint32_t part) const {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/broken.h"
 #include "base/check.h"
 #include "base/failpoint.h"
 #include "base/log.h"
@@ -72,11 +73,11 @@ Landing PutOp::Begin(NodeCore& core, Endpoint& endpoint, uint64_t op,
   }
   Landing landing = put->MakeLanding(core);
   landing.token = core.next_token++;
-#if defined(FOREBAY_BREAK_PUBLISH_BEFORE_COPY)
-  for (Item& item : put->items_) {
-    if (item.slot.valid()) put->Publish(core, endpoint, item, absl::OkStatus());
+  if (FB_BROKEN("publish_before_copy")) {
+    for (Item& item : put->items_) {
+      if (item.slot.valid()) put->Publish(core, endpoint, item, absl::OkStatus());
+    }
   }
-#endif
   ++session.puts_in_flight;
   ++core.puts_in_flight;
   core.WakeBy(now + core.options.limits.put_timeout_ms * kMillisecond);
@@ -92,15 +93,15 @@ absl::Status PutOp::CheckItem(const Endpoint& endpoint, const wire::PutItem& put
   }
   if (put.parent == put.key) return absl::InvalidArgumentError("a page is its own parent");
   const PartSpec& part = ns.parts[put.part];
-#if !defined(FOREBAY_BREAK_SKIP_LENGTH)
-  if (put.header.raw_bytes != part.raw_bytes || put.header.payload_bytes == 0 ||
-      (put.header.codec == static_cast<uint8_t>(CodecId::kRaw) &&
-       put.header.payload_bytes != part.raw_bytes)) {
+  const bool length_differs = put.header.raw_bytes != part.raw_bytes ||
+                              put.header.payload_bytes == 0 ||
+                              (put.header.codec == static_cast<uint8_t>(CodecId::kRaw) &&
+                               put.header.payload_bytes != part.raw_bytes);
+  if (length_differs && !FB_BROKEN("skip_length")) {
     return absl::InvalidArgumentError(
         absl::StrCat("part ", put.part, " has ", part.raw_bytes, " bytes; the frame says ",
                      put.header.raw_bytes, " raw and ", put.header.payload_bytes, " of payload"));
   }
-#endif
   return CheckFrameClaim(put.header, {ns.spec.layout, part, put.key, std::nullopt});
 }
 
@@ -196,9 +197,7 @@ void PutOp::Publish(NodeCore& core, const Endpoint& endpoint, Item& item,
   frame.checksum = item.checksum.Digest();
   absl::Status status =
       AcceptFrame(frame, {ns.spec.layout, ns.parts[item.put.part], item.put.key, std::nullopt});
-#if defined(FOREBAY_BREAK_PUBLISH_BEFORE_COPY)
-  status = absl::OkStatus();
-#endif
+  if (FB_BROKEN("publish_before_copy")) status = absl::OkStatus();
   const SlotRef slot = std::exchange(item.slot, SlotRef{});
   if (!status.ok()) {
     // OnLanded is the fence: the transport writes no more into this slot.

@@ -145,7 +145,7 @@ bool SessionTable::ExpireIdle(Nanos now) {
     }
     core_.leases.DropSession(session.owner);
     --session.ns->sessions;
-    sessions_.erase(it++);
+    it = sessions_.erase(it);
     any = true;
   }
   return any;

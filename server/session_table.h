@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -44,7 +45,7 @@ class SessionTable {
   absl::Status CheckParts(const std::vector<PartSpec>& parts) const;
 
   NodeCore& core_;
-  absl::flat_hash_map<Uint128Bytes, std::unique_ptr<Session>> sessions_;
+  absl::btree_map<Uint128Bytes, std::unique_ptr<Session>> sessions_;  // walked in order
   std::vector<std::unique_ptr<NamespaceEntry>> namespaces_;
   absl::flat_hash_map<std::string, NamespaceEntry*> by_encoding_;  // canonical, with the tenant
   uint64_t last_owner_ = 0;

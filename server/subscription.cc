@@ -52,7 +52,8 @@ void SubscriptionTable::Add(NodeCore& core, Endpoint& endpoint, uint64_t op,
   if (final) return;
 
   WaitAt(subscription);
-  by_deadline_.emplace(subscription.deadline, &subscription);
+  subscription.arrival = arrivals_++;
+  by_deadline_.emplace(std::make_pair(subscription.deadline, subscription.arrival), &subscription);
   subscriptions_.emplace(Name(&endpoint, op), std::move(owned));
   ++session.subscriptions;
   core.WakeBy(subscription.deadline);
@@ -106,7 +107,7 @@ void SubscriptionTable::OnPageComplete(NodeCore& core, uint32_t ns, const PageKe
 void SubscriptionTable::Erase(const Subscription& subscription) {
   Session* session = subscription.endpoint->session;
   if (session != nullptr) --session->subscriptions;
-  by_deadline_.erase({subscription.deadline, const_cast<Subscription*>(&subscription)});
+  by_deadline_.erase({subscription.deadline, subscription.arrival});
   subscriptions_.erase(Name(subscription.endpoint, subscription.op));
 }
 
@@ -130,7 +131,7 @@ void SubscriptionTable::DropEndpoint(Endpoint& endpoint) {
 
 bool SubscriptionTable::Expire(Nanos now) {
   bool any = false;
-  while (!by_deadline_.empty() && by_deadline_.begin()->first <= now) {
+  while (!by_deadline_.empty() && by_deadline_.begin()->first.first <= now) {
     Subscription& subscription = *by_deadline_.begin()->second;
     SendEvent(*subscription.endpoint, subscription.op, absl::StatusCode::kDeadlineExceeded,
               subscription.complete, /*final=*/true);

@@ -1,8 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -33,7 +33,7 @@ class SubscriptionTable {
   bool Expire(Nanos now);
 
   Nanos NextDeadline() const {
-    return by_deadline_.empty() ? kForever : by_deadline_.begin()->first;
+    return by_deadline_.empty() ? kForever : by_deadline_.begin()->first.first;
   }
   size_t count() const { return subscriptions_.size(); }
 
@@ -45,6 +45,7 @@ class SubscriptionTable {
     std::vector<PageKey> keys;
     uint32_t complete = 0;  // leading pages that were complete; never shrinks
     Nanos deadline = 0;
+    uint64_t arrival = 0;
   };
   using WaitPoint = std::pair<uint32_t, PageKey>;     // namespace, key
   using Name = std::pair<const Endpoint*, uint64_t>;  // endpoint, op
@@ -57,7 +58,8 @@ class SubscriptionTable {
 
   absl::flat_hash_map<Name, std::unique_ptr<Subscription>> subscriptions_;
   absl::flat_hash_map<WaitPoint, std::vector<Subscription*>> waiting_;
-  std::set<std::pair<Nanos, Subscription*>> by_deadline_;
+  std::map<std::pair<Nanos, uint64_t>, Subscription*> by_deadline_;  // by deadline, then arrival
+  uint64_t arrivals_ = 0;
 };
 
 }  // namespace forebay
