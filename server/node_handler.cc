@@ -303,6 +303,7 @@ void NodeHandler::OnClosed(EndpointId id, const absl::Status& why) {
 }
 
 bool NodeHandler::SweepEndpoint(Endpoint& endpoint, Nanos now, Nanos* next) {
+  if (endpoint.ended) return true;
   if (now >= endpoint.close_at || now >= endpoint.hello_by) return false;
   *next = std::min({*next, endpoint.close_at, endpoint.hello_by});
   if (!endpoint.puts.empty()) {
@@ -326,11 +327,9 @@ Nanos NodeHandler::Sweep(Nanos now) {
     if (!SweepEndpoint(*endpoint, now, &next)) done.push_back(id);
   }
   for (const EndpointId id : done) {
-    // Once: what follows is the transport's OnClosed.
     Endpoint& endpoint = *endpoints_.at(id);
     endpoint.closing = true;
-    endpoint.close_at = kForever;
-    endpoint.hello_by = kForever;
+    endpoint.ended = true;
     transport_->Close(id);
   }
   return next;

@@ -57,6 +57,7 @@ struct Endpoint {
   Nanos hello_by = kForever;   // closed if Hello has not come by then
   bool closing = false;        // its last message is on the way; nothing more is read from it
   Nanos close_at = kForever;   // while closing
+  bool ended = false;          // closed by us: OnClosed is on its way
   uint64_t last_token = 0;     // of the message after whose OnSent it is closed
   // Puts whose bytes are arriving, by landing token: the first is the oldest.
   std::map<uint64_t, std::unique_ptr<PutOp>> puts;
