@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
+#include "absl/container/btree_map.h"
 #include "absl/status/statusor.h"
 #include "base/clock.h"
 #include "base/metrics.h"
@@ -90,9 +90,10 @@ class ClientCore final : public Pollable {
   void EraseOp(uint64_t id);
 
   CoreServices services_;
-  absl::flat_hash_map<uint64_t, std::unique_ptr<ClientNamespace>> namespaces_;
-  absl::flat_hash_map<uint64_t, std::unique_ptr<ClientOp>> ops_;
-  absl::flat_hash_map<uint64_t, uint64_t> op_ns_;  // op -> its namespace
+  // Walked in order: what a seeded world does must not depend on how a table hashes.
+  absl::btree_map<uint64_t, std::unique_ptr<ClientNamespace>> namespaces_;
+  absl::btree_map<uint64_t, std::unique_ptr<ClientOp>> ops_;
+  absl::btree_map<uint64_t, uint64_t> op_ns_;  // op -> its namespace
   std::vector<std::unique_ptr<ClientNamespace>> closing_;
   bool shut_ = false;
 };

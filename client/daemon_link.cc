@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/broken.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/wire_version.h"
@@ -351,7 +352,7 @@ void DaemonLink::OnSent(uint64_t token, const absl::Status& status) {
 }
 
 void DaemonLink::LoseRequests(const absl::Status& why) {
-  const absl::flat_hash_map<uint64_t, ClientOp*> lost = std::exchange(requests_, {});
+  const absl::btree_map<uint64_t, ClientOp*> lost = std::exchange(requests_, {});
   for (const auto& [request, op] : lost) op->OnRequestLost(*this, request, why);
 }
 
@@ -362,9 +363,7 @@ void DaemonLink::OnClosed(const absl::Status& why) {
   endpoint_ = 0;
   closing_ = false;
   regions_.reset();
-#if !defined(FOREBAY_BREAK_IGNORE_EPOCH)
-  ++epoch_;
-#endif
+  if (!FB_BROKEN("ignore_epoch")) ++epoch_;
   LoseRequests(reason);
   switch (state_) {
     case State::kShut:

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "base/bytes.h"
@@ -119,7 +120,7 @@ class DaemonLink final : public EndpointOwner {
   PathChoice path_ = PathChoice::kAuto;
   std::shared_ptr<const LinkRegions> regions_;
 
-  absl::flat_hash_map<uint64_t, ClientOp*> requests_;
+  absl::btree_map<uint64_t, ClientOp*> requests_;  // walked in order
   absl::flat_hash_map<uint64_t, ClientOp*> landings_;
   absl::flat_hash_map<uint64_t, ClientOp*> sends_;
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/broken.h"
 #include "client/core_services.h"
 #include "client/fetch_op.h"
 
@@ -16,9 +17,7 @@ bool FetchOp::BeginLocal(const Item& item) {
   const LeaseGrant& grant = hit_->grants[hit_->grant_of[item.page]];
   const DaemonLink& link = *ns_.links[grant.daemon];
   if (grant.lease == 0 || grant.epoch != link.epoch() || link.regions() == nullptr) return false;
-#if !defined(FOREBAY_BREAK_SKIP_LEASE_CHECK)
-  if (services().clock.Now() >= grant.deadline) return false;
-#endif
+  if (services().clock.Now() >= grant.deadline && !FB_BROKEN("skip_lease_check")) return false;
   const Bytes frame = FrameAt(*link.regions(), *location);
   if (frame.empty()) return false;
   // A copy of the header, so that it cannot change between the checks.

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 
+#include "base/broken.h"
 #include "base/status_macros.h"
 #include "client/core_services.h"
 #include "codec/codec.h"
@@ -381,11 +382,8 @@ void FetchOp::Loaded(const Item& item) {
 
 void FetchOp::Missed(const Item& item) {
   services().metrics.fetch_parts_missed.Add();
-#if defined(FOREBAY_BREAK_COUNT_FAILED_AS_LOADED)
-  Loaded(item);
-#else
+  if (FB_BROKEN("count_failed_as_loaded")) return Loaded(item);
   CountLayers(item, false);
-#endif
 }
 
 void FetchOp::CountLayers(const Item& item, bool in_place) {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
+#include "absl/container/btree_map.h"
 #include "absl/status/statusor.h"
 #include "base/checksum.h"
 #include "client/client_namespace.h"
@@ -123,8 +123,8 @@ class FetchOp final : public ClientOp {
   std::vector<uint32_t> parts_left_;  // per page asked for
   std::vector<uint64_t> layer_left_;  // items that a layer still waits for
   std::vector<bool> layer_told_;
-  absl::flat_hash_map<uint64_t, GetRequest> requests_;
-  absl::flat_hash_map<uint64_t, LandingRecord> landings_;
+  absl::btree_map<uint64_t, GetRequest> requests_;  // walked in order
+  absl::btree_map<uint64_t, LandingRecord> landings_;
   LocalCopy local_;
   FetchResult result_;
   bool ending_ = false;

@@ -45,7 +45,7 @@ struct ClientOptions {
   PathChoice path = PathChoice::kAuto;
   Progress progress = Progress::kThread;
   std::string name = "client";  // for people
-  std::string token;            // the tenant's, where the daemons ask for one
+  std::string token = "";       // the tenant's, where the daemons ask for one
   Nanos default_deadline = 5 * kSecond;
   Nanos reconnect_interval_min = 50 * kMillisecond;
   Nanos reconnect_interval_max = 5 * kSecond;

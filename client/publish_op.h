@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "base/checksum.h"
@@ -87,9 +88,9 @@ class PublishOp final : public ClientOp {
   std::vector<bool> held_;                               // per part
   std::vector<Stream> streams_;                          // per daemon
   std::vector<Page> pages_;                              // of keys_
-  absl::flat_hash_map<uint64_t, PutRequest> puts_;       // by request
+  absl::btree_map<uint64_t, PutRequest> puts_;           // by request
   absl::flat_hash_map<uint64_t, uint64_t> put_of_send_;  // send token -> request
-  absl::flat_hash_map<uint64_t, uint16_t> sends_;        // payloads still borrowed -> daemon
+  absl::btree_map<uint64_t, uint16_t> sends_;            // payloads still borrowed -> daemon
   PublishResult result_;
   bool ending_ = false;
   absl::Status end_status_;

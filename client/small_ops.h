@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
+#include "absl/container/btree_map.h"
 #include "absl/status/statusor.h"
 #include "client/client_namespace.h"
 #include "client/hit.h"
@@ -49,7 +49,7 @@ class ReleaseOp final : public ClientOp {
  private:
   ClientNamespace& ns_;
   Done done_;
-  absl::flat_hash_map<uint64_t, uint16_t> requests_;  // -> daemon
+  absl::btree_map<uint64_t, uint16_t> requests_;  // -> daemon
   bool valid_ = true;
 };
 

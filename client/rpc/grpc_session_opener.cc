@@ -55,9 +55,8 @@ struct GrpcSessionOpener::State {
   }
 
   void End(Call* call, const grpc::Status& status) {
-    absl::StatusOr<OpenSessionReply> reply = FromGrpcStatus(status);
-    if (status.ok()) reply = FromProto(call->reply);
-    call->done(std::move(reply));
+    call->done(status.ok() ? FromProto(call->reply)
+                           : absl::StatusOr<OpenSessionReply>(FromGrpcStatus(status)));
     {
       absl::MutexLock lock(&mutex);
       calls.erase(call);
