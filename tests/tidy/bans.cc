@@ -42,10 +42,11 @@ bool MayNotStartThreads(absl::string_view path) {
   return true;
 }
 
-// tests/ may wait for real processes; an armed failpoint sleeps on purpose; programs may pause.
+// Tests of real processes may wait for them; an armed failpoint sleeps on purpose; programs may
+// pause.
 bool MayNotSleep(absl::string_view path) {
   if (TopFolder(path) == "tests" || absl::StartsWith(path, "client/ctl/")) return false;
-  return path != "base/failpoint.cc";
+  return path != "base/failpoint.cc" && path != "server/forebayd_test.cc";
 }
 
 // What a reactor runs must not block.

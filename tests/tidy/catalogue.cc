@@ -154,16 +154,28 @@ Faults TestingLinkFaults(const SourceFile& cmake_file) {
     const std::vector<std::string> words =
         absl::StrSplit(match->str(2), absl::ByAnyChar(" \t\n"), absl::SkipEmpty());
     if (words.empty() || absl::EndsWith(words[0], "testing")) continue;
-    // Of a library only DEPS: what its tests link is theirs.
-    bool in_deps = match->str(1) == "target_link_libraries";
+    const std::string target = words[0];
+    // What is built of testing/ alone is a fake, or the other process of a test.
+    std::string section = match->str(1) == "target_link_libraries" ? "DEPS" : "";
+    int product_sources = 0;
+    int fake_sources = 0;
+    Faults found;
     for (const std::string& word : words) {
       static const std::regex kKeyword("^[A-Z_]+$");
       if (std::regex_search(word, kKeyword)) {
-        in_deps = word == "DEPS" || word == "PUBLIC" || word == "PRIVATE" || word == "INTERFACE";
+        section = word == "PUBLIC" || word == "PRIVATE" || word == "INTERFACE" ? "DEPS" : word;
       }
-      if (in_deps && std::regex_search(word, kFakes)) {
-        faults.push_back(absl::StrCat(cmake_file.path, ": ", words[0], " must not link ", word));
+      if (section != "SOURCES" || !absl::EndsWith(word, ".cc")) {
+        // Of a library only DEPS: what its tests link is theirs.
+        if (section == "DEPS" && std::regex_search(word, kFakes)) {
+          found.push_back(absl::StrCat(cmake_file.path, ": ", target, " must not link ", word));
+        }
+      } else {
+        ++(absl::StartsWith(word, "testing/") ? fake_sources : product_sources);
       }
+    }
+    if (product_sources > 0 || fake_sources == 0) {
+      faults.insert(faults.end(), found.begin(), found.end());
     }
   }
   return faults;

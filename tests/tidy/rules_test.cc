@@ -260,6 +260,10 @@ TEST(BuildFileRuleTest, RefusesFakesInTheProduct) {
   EXPECT_THAT(
       TestingLinkFaults({"tests/x/CMakeLists.txt", "forebay_library(x DEPS forebay::testing)"}),
       IsEmpty());
+  EXPECT_THAT(TestingLinkFaults({"transport/CMakeLists.txt",
+                                 "forebay_program(peer SOURCES testing/peer_main.cc\n"
+                                 "  DEPS forebay::transport_testing)"}),
+              IsEmpty());
 }
 
 TEST(CitationRuleTest, WantsTheCitedPage) {
