@@ -6,6 +6,8 @@ find_package(OpenSSL REQUIRED)
 find_package(Threads REQUIRED)
 if(FOREBAY_TESTS)
   find_package(GTest REQUIRED)
+else()
+  find_package(GTest QUIET)  # for the libraries of fakes, which compile without their tests
 endif()
 if(FOREBAY_UCX)
   find_package(ucx CONFIG QUIET)
