@@ -140,7 +140,7 @@ absl::Status FrameReader::BeginBody() {
         return absl::DataLossError("a message header with a wrong checksum");
       }
       current_ = type == FrameType::kWhole ? &whole_ : &open_;
-      BeginMessage(*current_, header);
+      FB_RETURN_IF_ERROR(BeginMessage(*current_, header));
       break;
   }
   staged_begin_ += head_.header_bytes;
@@ -148,11 +148,11 @@ absl::Status FrameReader::BeginBody() {
   return absl::OkStatus();
 }
 
-void FrameReader::BeginMessage(Incoming& incoming, Bytes header) {
+absl::Status FrameReader::BeginMessage(Incoming& incoming, Bytes header) {
   FB_CHECK(!incoming.active);
   const uint64_t payload_bytes = head_.payload_bytes;
   Landing landing = sink_.OnMessage(header, payload_bytes);
-  if (payload_bytes == 0) return;
+  if (payload_bytes == 0) return absl::OkStatus();
   incoming.landing = std::move(landing);
   incoming.active = true;
   incoming.payload_bytes = payload_bytes;
@@ -160,16 +160,13 @@ void FrameReader::BeginMessage(Incoming& incoming, Bytes header) {
   incoming.segment = 0;
   incoming.segment_offset = 0;
   incoming.drop = incoming.landing.segments.empty();
-  if (incoming.drop) return;
+  if (incoming.drop) return absl::OkStatus();
   uint64_t room = 0;
   for (const LandingSegment& segment : incoming.landing.segments) room += segment.bytes.size();
-  if (room == payload_bytes) return;
-  // The receiver's mistake costs this message alone: the bytes are dropped and the stream goes on.
-  incoming.drop = true;
-  sink_.OnLanded(
-      incoming.landing.token,
-      absl::InvalidArgumentError(absl::StrCat("a landing of ", room, " bytes for ", payload_bytes)),
-      0);
+  if (room == payload_bytes) return absl::OkStatus();
+  // A bug of the receiver's: its endpoint ends, and the landing is handed back with the rest.
+  return absl::InternalError(
+      absl::StrCat("a landing of ", room, " bytes for a payload of ", payload_bytes));
 }
 
 // Payload bytes that came along with a head: the only ones that are copied here.
@@ -217,7 +214,7 @@ void FrameReader::FinishChunk() {
   current_ = nullptr;
   if (incoming.left_bytes > 0) return;
   const Incoming done = std::exchange(incoming, Incoming());
-  if (!done.drop) sink_.OnLanded(done.landing.token, absl::OkStatus(), done.payload_bytes);
+  if (!done.drop) sink_.OnLanded(done.landing.token, done.payload_bytes);
 }
 
 // How much to read into the staging buffer, behind the payload of this frame.

@@ -18,7 +18,7 @@ class FrameSink {
  public:
   virtual ~FrameSink() = default;
   virtual Landing OnMessage(Bytes header, uint64_t payload_bytes) = 0;
-  virtual void OnLanded(uint64_t token, const absl::Status& status, uint64_t payload_bytes) = 0;
+  virtual void OnLanded(uint64_t token, uint64_t payload_bytes) = 0;
   virtual void OnPing() = 0;
 };
 
@@ -73,7 +73,7 @@ class FrameReader {
   absl::Status ParseHead();
   absl::Status CheckTurn(const TcpFrameHead& head) const;
   absl::Status BeginBody();
-  void BeginMessage(Incoming& incoming, Bytes header);
+  absl::Status BeginMessage(Incoming& incoming, Bytes header);
   void LandStaged();
   void Landed(size_t bytes);
   void FinishChunk();

@@ -173,6 +173,15 @@ int AcceptOn(int listener, SocketAddress& peer, const SocketOptions& options) {
   return fd;
 }
 
+bool TuneConnected(int fd, const SocketAddress& peer) {
+  const bool same_host = peer.is_loopback() || peer.SameHostAs(LocalAddress(fd));
+  if (same_host) {
+    constexpr char kNoPacing[] = "reno";
+    setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, kNoPacing, sizeof(kNoPacing) - 1);
+  }
+  return same_host;
+}
+
 SocketAddress LocalAddress(int fd) {
   SocketAddress local;
   local.bytes = sizeof(local.storage);

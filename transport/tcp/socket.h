@@ -45,5 +45,9 @@ int AcceptOn(int listener, SocketAddress& peer, const SocketOptions& options);
 // OK, or UNAVAILABLE with the pending error of `fd`, or of a socket that connected to itself.
 absl::Status SocketError(int fd);
 SocketAddress LocalAddress(int fd);
+// Sets up a socket that is connected; true if the peer is on this host. There is nothing to congest
+// within a host, and a congestion control that paces what it sends (bbr, the default of many hosts)
+// halves the rate there; reno is in every kernel.
+bool TuneConnected(int fd, const SocketAddress& peer);
 
 }  // namespace forebay

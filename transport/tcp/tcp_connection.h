@@ -38,7 +38,7 @@ struct TcpConnection final : FrameSink {
       : transport(owner), is_server(server), reader(scratch, *this), writer(chunk_bytes) {}
 
   Landing OnMessage(Bytes header, uint64_t payload_bytes) override;
-  void OnLanded(uint64_t token, const absl::Status& status, uint64_t payload_bytes) override;
+  void OnLanded(uint64_t token, uint64_t payload_bytes) override;
   void OnPing() override;
 
   TcpTransport& transport;
@@ -50,7 +50,7 @@ struct TcpConnection final : FrameSink {
   TcpEndpoint* endpoint = nullptr;  // null: accepted, and no hello yet
   uint8_t index = 0;                // of this stream in its group
   SocketAddress peer;
-  SocketAddress local;
+  bool same_host = false;
 
   std::array<std::byte, sizeof(TcpHello)> hello;
   size_t hello_bytes = 0;     // of `hello`, read

@@ -165,7 +165,7 @@ absl::Status TcpTransport::Register(TcpConnection& connection, int fd) {
   } else {
     connection.stream = NewPlainStream(fd);
   }
-  connection.local = LocalAddress(fd);
+  if (connection.is_server) connection.same_host = TuneConnected(fd, connection.peer);
   connection.step =
       connection.is_server ? TcpConnection::Step::kTls : TcpConnection::Step::kConnect;
   epoll_event event{};
@@ -186,7 +186,7 @@ void TcpTransport::AdvanceHandshake(TcpConnection& connection) {
       FailConnection(connection, connected);
       return;
     }
-    connection.local = LocalAddress(connection.stream->fd());
+    connection.same_host = TuneConnected(connection.stream->fd(), connection.peer);
     connection.step = Step::kTls;
   }
   if (connection.step == Step::kTls) {
@@ -257,7 +257,6 @@ void TcpTransport::ReadHello(TcpConnection& connection) {
 }
 
 void TcpTransport::TakeRequest(TcpConnection& connection, const TcpHello& hello) {
-  connection.index = hello.stream_index;
   if (hello.wire_version_max < kWireVersionMin || hello.wire_version_min > kWireVersionMax) {
     Refuse(connection, HelloVerdict::kWireVersion);
     return;
@@ -289,6 +288,7 @@ void TcpTransport::TakeRequest(TcpConnection& connection, const TcpHello& hello)
     return;
   }
   endpoint->connections[hello.stream_index] = TakeHalfOpen(connection);
+  connection.index = hello.stream_index;
   connection.endpoint = endpoint;
   connection.step = TcpConnection::Step::kJoined;
   OpenIfComplete(*endpoint);
@@ -328,8 +328,7 @@ void TcpTransport::OpenIfComplete(TcpEndpoint& endpoint) {
   }
   endpoint.step = TcpEndpoint::Step::kOpen;
   endpoint.announced = true;
-  const TcpConnection& first = *endpoint.connections.front();
-  endpoint.same_host = first.peer.is_loopback() || first.peer.SameHostAs(first.local);
+  endpoint.same_host = endpoint.connections.front()->same_host;
   --forming_count_;
   ++counts_.base.endpoints_open;
   PushEvent(Event::Kind::kConnected, endpoint.id, 0, absl::OkStatus());

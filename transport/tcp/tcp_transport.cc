@@ -383,9 +383,9 @@ Landing TcpConnection::OnMessage(Bytes header, uint64_t payload_bytes) {
   return transport.handler_.OnMessage(endpoint->id, header, payload_bytes);
 }
 
-void TcpConnection::OnLanded(uint64_t token, const absl::Status& status, uint64_t payload_bytes) {
+void TcpConnection::OnLanded(uint64_t token, uint64_t payload_bytes) {
   transport.counts_.base.payload_bytes_received += payload_bytes;
-  transport.PushEvent(TcpTransport::Event::Kind::kLanded, endpoint->id, token, status);
+  transport.PushEvent(TcpTransport::Event::Kind::kLanded, endpoint->id, token, absl::OkStatus());
 }
 
 void TcpConnection::OnPing() {
