@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/broken.h"
 #include "base/check.h"
 #include "base/sha256.h"
 
@@ -56,11 +57,7 @@ std::string Encode(const LayerSpec& layer) {
   Fields fields;
   fields.AddEnum(1, layer_class);
   fields.AddEnum(2, attention);
-#if !defined(FOREBAY_BREAK_IDENTITY_WITHOUT_DTYPE)
-  fields.AddEnum(3, dtype);
-#else
-  static_cast<void>(dtype);
-#endif
+  if (!FB_BROKEN("identity_without_dtype")) fields.AddEnum(3, dtype);
   fields.AddU32(4, kv_heads);
   fields.AddU32(5, k_dim);
   fields.AddU32(6, v_dim);

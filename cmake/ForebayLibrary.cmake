@@ -28,8 +28,7 @@ if(FOREBAY_FAILPOINTS)
   add_compile_definitions(FOREBAY_FAILPOINTS=1)
 endif()
 if(FOREBAY_BREAK)
-  string(TOUPPER "${FOREBAY_BREAK}" _break)
-  add_compile_definitions(FOREBAY_BREAK_${_break}=1)
+  add_compile_definitions(FOREBAY_BREAK_RUNTIME="${FOREBAY_BREAK}")  # base/broken.h
 endif()
 
 # forebay_library(NAME HEADERS … SOURCES … DEPS … TESTS … LABELS …)

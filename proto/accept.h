@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/broken.h"
 #include "base/clock.h"
 #include "base/frame_header.h"
 #include "base/kv_layout.h"
@@ -14,9 +15,7 @@
 // wants. The daemon asks it before it publishes a put, the client before it believes a get or a
 // read in place. Nothing else in the product makes a frame good.
 //
-// Guards that a build can break on purpose (-DFOREBAY_BREAK=…), so that a harness can prove that it
-// would notice: SKIP_CHECKSUM, SKIP_IDENTITY, SKIP_LENGTH, SKIP_LEASE_CHECK here;
-// PUBLISH_BEFORE_COPY, UNPIN_BEFORE_SENT, EVICT_PINNED in server/.
+// FB_BROKEN: base/broken.h.
 namespace forebay {
 
 // How a frame came, and what is known of its bytes where they now lie.
@@ -61,7 +60,7 @@ inline Nanos LeaseDeadline(Nanos asked_at, uint32_t lease_ms) {
 namespace accept_internal {
 
 inline absl::Status CheckLengths(const ArrivedFrame& frame, const ExpectedFrame& expected) {
-#if !defined(FOREBAY_BREAK_SKIP_LENGTH)
+  if (FB_BROKEN("skip_length")) return absl::OkStatus();
   if (frame.payload_bytes_arrived != frame.header.payload_bytes) {
     return absl::DataLossError(absl::StrCat("a payload of ", frame.payload_bytes_arrived,
                                             " bytes arrived where the frame header says ",
@@ -72,14 +71,11 @@ inline absl::Status CheckLengths(const ArrivedFrame& frame, const ExpectedFrame&
     return absl::DataLossError(absl::StrCat("a raw payload of ", frame.header.payload_bytes,
                                             " bytes where the part has ", expected.part.raw_bytes));
   }
-#endif
-  static_cast<void>(frame);
-  static_cast<void>(expected);
   return absl::OkStatus();
 }
 
 inline absl::Status CheckBytes(const ArrivedFrame& frame) {
-#if !defined(FOREBAY_BREAK_SKIP_CHECKSUM)
+  if (FB_BROKEN("skip_checksum")) return absl::OkStatus();
   if (frame.checksum.has_value()) {
     if (*frame.checksum != frame.header.payload_checksum) {
       return absl::DataLossError("the payload's checksum differs from the frame header's");
@@ -88,19 +84,15 @@ inline absl::Status CheckBytes(const ArrivedFrame& frame) {
     return absl::FailedPreconditionError(
         "a payload without a checksum, and no valid release that could stand for it");
   }
-#endif
-  static_cast<void>(frame);
   return absl::OkStatus();
 }
 
 inline absl::Status CheckLease(const ArrivedFrame& frame) {
-#if !defined(FOREBAY_BREAK_SKIP_LEASE_CHECK)
+  if (FB_BROKEN("skip_lease_check")) return absl::OkStatus();
   if (frame.leased.has_value() && !frame.leased->released_valid &&
       frame.leased->read_end > frame.leased->deadline) {
     return absl::FailedPreconditionError("the lease may have ended before the last byte was read");
   }
-#endif
-  static_cast<void>(frame);
   return absl::OkStatus();
 }
 
@@ -112,13 +104,9 @@ inline absl::Status CheckLease(const ArrivedFrame& frame) {
 // Errors   as AcceptFrame's
 inline absl::Status CheckFrameClaim(const FrameHeader& header, const ExpectedFrame& expected) {
   if (absl::Status sound = CheckFrameHeader(header); !sound.ok()) return sound;
-#if !defined(FOREBAY_BREAK_SKIP_IDENTITY)
+  if (FB_BROKEN("skip_identity")) return absl::OkStatus();
   return CheckFrameIdentity(header, expected.layout, expected.part, expected.key,
                             expected.page_index.value_or(header.page_index));
-#else
-  static_cast<void>(expected);
-  return absl::OkStatus();
-#endif
 }
 
 // OK exactly if

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/broken.h"
 #include "base/check.h"
 #include "base/random.h"
 #include "base/status_macros.h"
@@ -108,11 +109,8 @@ LeaseHolding LeaseTable::Take(Leases::iterator at) {
 
 LeaseTable::Released LeaseTable::Release(uint64_t session, LeaseId lease, uint32_t keep_pages,
                                          Nanos now) {
-#if defined(FOREBAY_BREAK_SKIP_LEASE_CHECK)
-  const LeaseVerdict late = LeaseVerdict::kValid;  // A negative control: the harness must notice.
-#else
-  const LeaseVerdict late = LeaseVerdict::kExpired;
-#endif
+  const LeaseVerdict late =
+      FB_BROKEN("skip_lease_check") ? LeaseVerdict::kValid : LeaseVerdict::kExpired;
   const auto at = FindOwned(session, lease);
   if (at == leases_.end()) {
     const auto remembered = remembered_.find(lease);

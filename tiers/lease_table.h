@@ -8,7 +8,6 @@
 
 #include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "base/clock.h"
 #include "tiers/dram/dram_tier.h"
@@ -112,7 +111,7 @@ class LeaseTable {
   uint64_t granted_count_ = 0;
   Leases leases_;
   absl::btree_set<std::pair<Nanos, LeaseId>> by_deadline_;
-  absl::flat_hash_map<uint64_t, absl::flat_hash_set<LeaseId>> by_session_;
+  absl::flat_hash_map<uint64_t, absl::btree_set<LeaseId>> by_session_;  // walked in order
   // Expired leases, oldest first, with their sessions.
   std::deque<LeaseId> remembered_order_;
   absl::flat_hash_map<LeaseId, uint64_t> remembered_;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/broken.h"
 #include "base/check.h"
 #include "base/failpoint.h"
 #include "base/status_macros.h"
@@ -71,9 +72,7 @@ struct DramTier::State {
   SlotRecord* Readable(const SlotRef& ref) {
     SlotRecord* const slot = Record(ref.slot);
     if (slot == nullptr) return nullptr;
-#if !defined(FOREBAY_BREAK_SKIP_GENERATION)  // A negative control: the harness must notice.
-    if (slot->generation != ref.generation) return nullptr;
-#endif
+    if (slot->generation != ref.generation && !FB_BROKEN("skip_generation")) return nullptr;
     return slot->state == SlotState::kSealed || slot->state == SlotState::kDraining ? slot
                                                                                     : nullptr;
   }
@@ -273,9 +272,9 @@ absl::Status DramTier::Pin(SlotRef ref) {
 
 void DramTier::Unpin(SlotRef ref) {
   SlotRecord* const slot = state_->Readable(ref);
-#if defined(FOREBAY_BREAK_REUSE_AT_ONCE) || defined(FOREBAY_BREAK_SKIP_GENERATION)
-  if (slot == nullptr || slot->pins == 0) return;  // The broken guard took the pin away.
-#endif
+  if (FB_BROKEN("reuse_at_once") || FB_BROKEN("skip_generation")) {
+    if (slot == nullptr || slot->pins == 0) return;  // The broken guard took the pin away.
+  }
   FB_CHECK(slot != nullptr);
   FB_CHECK(slot->pins > 0);
   --slot->pins;
@@ -286,10 +285,10 @@ void DramTier::Unpin(SlotRef ref) {
 absl::Status DramTier::Retire(SlotRef ref) {
   SlotRecord* const slot = state_->InState(ref, SlotState::kSealed);
   if (slot == nullptr) return Stale();
-#if defined(FOREBAY_BREAK_REUSE_AT_ONCE)
-  state_->counts.pins -= slot->pins;  // A negative control: the harness must notice.
-  slot->pins = 0;
-#endif
+  if (FB_BROKEN("reuse_at_once")) {
+    state_->counts.pins -= slot->pins;
+    slot->pins = 0;
+  }
   if (slot->pins == 0) {
     state_->Free(ref.slot, *slot);
   } else {
