@@ -245,7 +245,7 @@ void LocalChannel::Land(Bytes chunk) {
 }
 
 bool LocalChannel::PeerTookItBack() const {
-  std::atomic_thread_fence(std::memory_order_acquire);
+  SharedFence(std::memory_order_acquire);
   return peer_.closed.load(std::memory_order_relaxed) != 0;
 }
 
@@ -449,7 +449,7 @@ void LocalChannel::TakeLastWords(absl::string_view why) {
 void LocalChannel::Ring(uint32_t reason) {
   // With the fence of whoever goes to sleep: either it sees what we wrote, or we see that it
   // sleeps.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  SharedFence(std::memory_order_seq_cst);
   if ((peer_.sleeping.load(std::memory_order_relaxed) & reason) == 0) return;
   if (reason == kWakeOnConsumed) {
     const uint64_t awaited = peer_.wake_head.load(std::memory_order_relaxed);
@@ -499,7 +499,7 @@ void LocalChannel::Fail(absl::Status why) {
   why_ = std::move(why);
   own_.closed.store(1, std::memory_order_relaxed);
   // Before any payload is handed back and written over: the other half of PeerTookItBack().
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  SharedFence(std::memory_order_seq_cst);
   shutdown(socket_.get(), SHUT_RDWR);
 }
 

@@ -10,9 +10,11 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "base/testing/status_matchers.h"
 #include "transport/local/local_transport.h"
 #include "transport/local/testing/local_node.h"
+#include "transport/local/unique_fd.h"
 
 namespace forebay {
 namespace {
@@ -26,12 +28,21 @@ using testing::Pattern;
 // Long enough that no test passes because of it.
 constexpr Nanos kPatience = 20 * kSecond;
 
-// A forked child that runs `body` and exits with 0 if it returns true. Fork comes before this
-// process makes a transport.
+// A forked child that runs `body` once it is told to go, and exits with 0 if that returns true. It
+// is made before this process makes a transport, and goes when there is a listener.
 class Child {
  public:
-  explicit Child(const std::function<bool()>& body) : pid_(fork()) {
-    if (pid_ == 0) _exit(body() ? 0 : 1);
+  explicit Child(const std::function<bool()>& body) {
+    int ends[2];
+    FB_CHECK(pipe(ends) == 0);
+    go_ = UniqueFd(ends[1]);
+    const UniqueFd may_go(ends[0]);
+    pid_ = fork();
+    if (pid_ != 0) return;
+    char byte = 0;
+    go_.Reset();
+    const bool told = read(may_go.get(), &byte, 1) == 1;
+    _exit(told && body() ? 0 : 1);
   }
   ~Child() {
     if (pid_ > 0) {
@@ -42,6 +53,7 @@ class Child {
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
+  void Go() const { FB_CHECK(write(go_.get(), "", 1) == 1); }
   void Signal(int number) const { kill(pid_, number); }
   bool HasExited() {
     if (pid_ > 0 && waitpid(pid_, &status_, WNOHANG) == pid_) pid_ = -1;
@@ -53,20 +65,10 @@ class Child {
   }
 
  private:
-  pid_t pid_;
+  UniqueFd go_;
+  pid_t pid_ = -1;
   int status_ = -1;
 };
-
-// A listener that lets children connect though they start first.
-EndpointId ConnectWhenItListens(LocalNode& node, const std::string& address) {
-  const Nanos deadline = node.Now() + kPatience;
-  while (node.Now() < deadline) {
-    const EndpointId id = node.Connect(address);
-    if (id != 0) return id;
-    usleep(1000);  // the parent has not come to Listen() yet
-  }
-  return 0;
-}
 
 LocalTransportOptions WithTimeouts(Nanos peer_timeout, Nanos keepalive_interval) {
   LocalTransportOptions options;
@@ -82,7 +84,7 @@ TEST(LocalProcessTest, PayloadsCrossBothWays) {
   const std::string address = FreshAddress();
   Child child([&] {
     LocalNode node;
-    const EndpointId parent = ConnectWhenItListens(node, address);
+    const EndpointId parent = node.Connect(address);
     const std::vector<std::byte> out = Pattern(/*seed=*/1, 3'333'333);
     const uint64_t token = node.Send(parent, 'a', 0, {AsBytes(out.data(), out.size())});
     return node.RunUntil([&] { return node.landed == 1 && node.sent.contains(token); }) &&
@@ -90,6 +92,7 @@ TEST(LocalProcessTest, PayloadsCrossBothWays) {
   });
   LocalNode node;
   FB_ASSERT_OK(node.transport().Listen(address));
+  child.Go();
   ASSERT_TRUE(node.RunUntil([&] { return node.landed == 1; }, kPatience));
   EXPECT_TRUE(IsPattern(*node.payloads[0], /*seed=*/1));
   EXPECT_NE(node.peers[node.newest].pid, getpid());
@@ -110,11 +113,12 @@ TEST(LocalProcessTest, NoWakeUpIsLostInThousandsOfPingPongs) {
   Child child([&] {
     LocalNode node(options, Sleeper());
     node.on_message = [&](EndpointId from, char, uint64_t number) { node.Send(from, 'e', number); };
-    return ConnectWhenItListens(node, address) != 0 &&
+    return node.Connect(address) != 0 &&
            node.RunUntil([&] { return !node.closed.empty(); }, 2 * kPatience);
   });
   LocalNode node(options, Sleeper());
   FB_ASSERT_OK(node.transport().Listen(address));
+  child.Go();
   uint64_t echoed = 0;
   node.on_message = [&](EndpointId from, char, uint64_t number) {
     EXPECT_EQ(number, echoed);
@@ -136,12 +140,13 @@ TEST(LocalProcessTest, NoWakeUpIsLostWhileASenderWaitsForRoom) {
   options.staging_bytes = SharedArea::kStagingBytesMin;
   Child child([&] {
     LocalNode node(options, Sleeper());
-    return ConnectWhenItListens(node, address) != 0 &&
+    return node.Connect(address) != 0 &&
            node.RunUntil([&] { return !node.closed.empty(); }, 2 * kPatience) &&
            node.landed == kPayloads && IsPattern(*node.payloads.back(), kPayloads - 1);
   });
   LocalNode node(options, Sleeper());
   FB_ASSERT_OK(node.transport().Listen(address));
+  child.Go();
   ASSERT_TRUE(node.RunUntil([&] { return node.newest != 0; }, kPatience));
   std::vector<std::vector<std::byte>> payloads;
   for (uint64_t i = 0; i < kPayloads; ++i) {
@@ -160,11 +165,12 @@ TEST(LocalProcessTest, AKilledPeerIsNoticedAtOnce) {
   const LocalTransportOptions options = WithTimeouts(60 * kSecond, 60 * kSecond);
   Child child([&] {
     LocalNode node(options, Sleeper());
-    ConnectWhenItListens(node, address);
+    node.Connect(address);
     return node.RunUntil([] { return false; }, 2 * kPatience);
   });
   LocalNode node(options, Sleeper());
   FB_ASSERT_OK(node.transport().Listen(address));
+  child.Go();
   ASSERT_TRUE(node.RunUntil([&] { return node.newest != 0; }, kPatience));
   child.Signal(SIGSTOP);
   const std::vector<std::byte> out = Pattern(/*seed=*/1, 8 << 20);
@@ -180,11 +186,12 @@ TEST(LocalProcessTest, AStoppedPeerThatWasAskedIsGivenUpAfterThePeerTimeout) {
   constexpr Nanos kPeerTimeout = 300 * kMillisecond;
   Child child([&] {
     LocalNode node(WithTimeouts(kPatience, /*keepalive_interval=*/0));
-    ConnectWhenItListens(node, address);
+    node.Connect(address);
     return node.RunUntil([] { return false; }, 2 * kPatience);
   });
   LocalNode node(WithTimeouts(kPeerTimeout, /*keepalive_interval=*/0));
   FB_ASSERT_OK(node.transport().Listen(address));
+  child.Go();
   ASSERT_TRUE(node.RunUntil([&] { return node.newest != 0; }, kPatience));
   child.Signal(SIGSTOP);
   // Nothing was asked: it may be silent as long as it likes.
@@ -202,11 +209,12 @@ TEST(LocalProcessTest, AStoppedIdlePeerIsFoundByTheKeepalive) {
   const auto options = WithTimeouts(300 * kMillisecond, 100 * kMillisecond);
   Child child([&] {
     LocalNode node(WithTimeouts(kPatience, /*keepalive_interval=*/0));
-    ConnectWhenItListens(node, address);
+    node.Connect(address);
     return node.RunUntil([] { return false; }, 2 * kPatience);
   });
   LocalNode node(options);
   FB_ASSERT_OK(node.transport().Listen(address));
+  child.Go();
   ASSERT_TRUE(node.RunUntil([&] { return node.newest != 0; }, kPatience));
   EXPECT_FALSE(node.RunUntil([&] { return !node.closed.empty(); }, 600 * kMillisecond))
       << node.closed.begin()->second;
@@ -222,21 +230,16 @@ TEST(LocalProcessTest, APeerOfAnotherUserIsTurnedAway) {
     Child child([&] {
       if (setresuid(kOther, kOther, kOther) != 0) return false;
       LocalNode node;
-      const Nanos deadline = node.Now() + kPatience;
-      while (node.Now() < deadline) {
-        const absl::StatusOr<EndpointId> id = node.transport().Connect(address, deadline);
-        if (!id.ok()) return false;
-        node.RunUntil([&] { return node.newest == *id || node.closed.contains(*id); });
-        if (allowed && node.newest == *id) return true;
-        if (!allowed && absl::IsPermissionDenied(node.closed[*id])) return true;
-        usleep(1000);  // the parent has not come to Listen() yet
-      }
-      return false;
+      const EndpointId id = node.Connect(address);
+      if (allowed) return id != 0;
+      return id == 0 && !node.closed.empty() &&
+             absl::IsPermissionDenied(node.closed.begin()->second);
     });
     LocalTransportOptions options;
     if (allowed) options.allowed_uids = {kOther};
     LocalNode node(options);
     FB_ASSERT_OK(node.transport().Listen(address));
+    child.Go();
     EXPECT_TRUE(node.RunUntil([&] { return child.HasExited(); }, kPatience));
     EXPECT_TRUE(child.ExitedWell()) << "allowed: " << allowed;
     EXPECT_EQ(node.peers.size(), allowed ? 1u : 0u);

@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/failpoint.h"
 #include "base/testing/status_matchers.h"
 #include "transport/local/local_transport.h"
 #include "transport/local/testing/local_node.h"
@@ -144,6 +145,20 @@ TEST_F(LocalRegionsTest, TheConnectorsOwnExportsTravelByCopy) {
   client_->Send(client_->newest, 'p', 0, {slab.bytes()});
   ASSERT_TRUE(RunBoth([&] { return daemon_->landed == 1; }));
   EXPECT_TRUE(IsPattern(*daemon_->payloads[0], /*seed=*/3));
+}
+
+TEST(LocalConnectTest, AnEndpointThatCannotConnectCloses) {
+#if defined(FOREBAY_FAILPOINTS)
+  failpoint::ScopedArm arm("transport.local.connect", absl::UnavailableError("armed by a test"));
+  LocalNode node;
+  const absl::StatusOr<EndpointId> id =
+      node.transport().Connect(FreshAddress(), node.Now() + 10 * kSecond);
+  FB_ASSERT_OK(id);
+  ASSERT_TRUE(node.RunUntil([&] { return node.closed.contains(*id); }));
+  EXPECT_THAT(node.closed[*id], HasCode(absl::StatusCode::kUnavailable));
+#else
+  GTEST_SKIP() << "built without failpoints";
+#endif
 }
 
 TEST(LocalExportTest, MemoryThatAPeerCouldWriteIsNotExported) {

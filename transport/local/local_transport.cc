@@ -400,7 +400,7 @@ bool LocalTransport::PrepareToSleep(std::vector<int>& fds) {
     if (peer->readable) return false;
   }
   // With the fence in LocalChannel::Ring().
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  SharedFence(std::memory_order_seq_cst);
   for (const std::unique_ptr<Peer>& peer : peers_) {
     if (peer->channel != nullptr && peer->channel->HasWork()) return false;
   }

@@ -18,6 +18,17 @@ inline LocalSide OtherSide(LocalSide side) {
   return side == LocalSide::kAcceptor ? LocalSide::kConnector : LocalSide::kAcceptor;
 }
 
+// A fence between two processes. Thread sanitizer knows no fences, and sees only one of the
+// processes.
+inline void SharedFence(std::memory_order order) {
+#pragma GCC diagnostic push
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wtsan"
+#endif
+  std::atomic_thread_fence(order);
+#pragma GCC diagnostic pop
+}
+
 // What a sleeper wants to be woken for (bits of SideWords::sleeping).
 inline constexpr uint32_t kWakeOnRecords = 1;   // the other side wrote to its ring
 inline constexpr uint32_t kWakeOnConsumed = 2;  // the other side read from ours
