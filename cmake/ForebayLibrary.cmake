@@ -67,8 +67,12 @@ function(forebay_test group source)
   endif()
   cmake_path(GET source STEM test)
   add_executable(${group}_${test} ${source})
-  target_compile_definitions(${group}_${test} PRIVATE
-    FOREBAY_SOURCE_DIR="${PROJECT_SOURCE_DIR}" FOREBAY_BINARY_DIR="${PROJECT_BINARY_DIR}")
+  # Only for those that ask: an absolute path on the command line is another compilation for ccache.
+  file(STRINGS ${source} asks_for_paths REGEX "FOREBAY_(SOURCE|BINARY)_DIR" LIMIT_COUNT 1)
+  if(asks_for_paths)
+    target_compile_definitions(${group}_${test} PRIVATE
+      FOREBAY_SOURCE_DIR="${PROJECT_SOURCE_DIR}" FOREBAY_BINARY_DIR="${PROJECT_BINARY_DIR}")
+  endif()
   target_link_libraries(${group}_${test} PRIVATE
     ${arg_DEPS} forebay::testing GTest::gmock_main forebay_warnings)
   add_test(NAME ${group}.${test} COMMAND ${group}_${test} ${arg_ARGS})

@@ -118,6 +118,7 @@ NodeStatus PoolNode::Status() const {
   status.used_bytes = tier.used_bytes();
   status.pages = state.core.page_index.counts();
   status.slots = tier.counts();
+  status.slot_count = tier.slot_count();
   status.sessions = state.sessions.session_count();
   status.endpoints = state.EndpointCount();
   status.leases = state.core.leases.lease_count();

@@ -81,6 +81,7 @@ struct NodeStatus {
   uint64_t capacity_bytes = 0, used_bytes = 0;
   PageIndex::Counts pages;
   SlotCounts slots;
+  uint64_t slot_count = 0;  // counted apart from `slots`, whose total() it always is
   uint64_t sessions = 0, endpoints = 0, leases = 0, leased_bytes = 0;
   uint64_t puts_in_flight = 0, get_bytes_in_flight = 0, subscriptions = 0;
   bool huge_pages = false;

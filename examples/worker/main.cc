@@ -20,10 +20,11 @@ namespace forebay::examples {
 namespace {
 
 constexpr char kUsage[] =
-    R"(forebay-worker --model FILE [--daemons HOST:PORT,…] [options] (--prompt TEXT | --prompt-file FILE | --tokens 1,2,…)
+    R"(forebay-worker --model FILE [--daemons HOST:PORT,…] [options]
+               (--prompt TEXT | --prompt-file FILE | --tokens 1,2,…)
 
   --role prefill|decode|both   prefill: compute the prompt and publish its pages (default)
-                               decode:  fetch what the pool has of it, compute the rest; publish nothing
+                               decode:  fetch what the pool has of it, compute the rest; no publish
                                both:    fetch, compute, publish
   --generate N                 tokens to generate, greedily (32)
   --path auto|local|tcp|ucx    the way to the daemons' data (auto)
@@ -32,7 +33,7 @@ constexpr char kUsage[] =
   --deadline-ms N              for each call to the pool (5000)
   --result FILE                write name=value lines there
 
-With a model of vocabulary 256 a prompt is text and tokens are its bytes; other models take --tokens.
+With a vocabulary of 256 a prompt is text and tokens are its bytes; other models take --tokens.
 )";
 
 struct Arguments {

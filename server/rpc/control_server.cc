@@ -114,6 +114,7 @@ void FillStatus(const NodeStatus& from, v1::StatusReply* to) {
   to->set_eviction_policy(from.eviction_policy);
   to->set_wire_version_min(kWireVersionMin);
   to->set_wire_version_max(kWireVersionMax);
+  to->set_slot_count(from.slot_count);
 }
 
 void FillNamespace(const NamespaceSnapshot& from, v1::NamespaceStatus* to) {

@@ -13,9 +13,10 @@ namespace forebay::bench {
 namespace {
 
 constexpr char kUsage[] =
-    R"(forebay-bench [fetch|publish|lookup|view|clients|index|peers|all] [--json] [--quick] [--peers] [--path=local,tcp,ucx]
+    R"(forebay-bench [fetch|publish|lookup|view|clients|index|peers|all] [--json] [--quick] [--peers]
+              [--path=local,tcp,ucx]
 
-  fetch     parts of 4 KiB to 16 MiB into the caller's buffer, checked; beside memcpy or a socket pair
+  fetch     parts of 4 KiB to 16 MiB into the caller's buffer, checked; beside memcpy or a socket
   publish   the same the other way
   lookup    a chain of 64 pages
   view      64 leased pages in place, without a copy
