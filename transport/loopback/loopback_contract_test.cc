@@ -82,9 +82,7 @@ TransportContractParam World(const char* name, uint64_t seed, const LoopbackFaul
 }  // namespace forebay::testing
 
 FB_INSTANTIATE_TRANSPORT_CONTRACT(
-    Loopback,
-    ::testing::Values(World("Reordered", 1, LoopbackFaults{}),
-                      World("Reordered", 2, LoopbackFaults{}),
-                      World("Reordered", 3, LoopbackFaults{}), World("InOrder", 4, InOrder()),
-                      World("Crumbs", 5, Crumbs()), World("Twice", 6, Twice()),
-                      World("Twice", 7, Twice()), World("Silent", 8, Silent())));
+    Loopback, ::testing::Values(World("Reordered", 1, LoopbackFaults{}),
+                                World("Reordered", 2, LoopbackFaults{}),
+                                World("InOrder", 3, InOrder()), World("Crumbs", 4, Crumbs()),
+                                World("Twice", 5, Twice()), World("Silent", 6, Silent())));
