@@ -92,8 +92,11 @@ size_t UcxTransportOptions::rendezvous_bytes_used() const {
 
 std::vector<Setting> UcxSettings(const UcxTransportOptions& options) {
   const Nanos peer_timeout = options.base.peer_timeout;
+  // With "self" UCX would open though the device is not there, and then reach nobody.
+  std::vector<std::string> transports = absl::StrSplit(options.transports, ',');
+  transports.erase(std::remove(transports.begin(), transports.end(), "self"), transports.end());
   std::vector<Setting> settings = {
-      {"TLS", options.transports},
+      {"TLS", absl::StrJoin(transports, ",")},
       {"NET_DEVICES", options.devices},
       // Our own pings decide about silence; this finds a broken lane that carries nothing.
       {"KEEPALIVE_INTERVAL", Microseconds(options.base.keepalive_interval)},

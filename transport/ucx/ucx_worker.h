@@ -15,9 +15,9 @@ namespace forebay {
 
 struct UcxTransportOptions {
   TransportOptions base;
-  std::string transports = "tcp,self";  // UCX_TLS: "tcp,self", "rc_v,self", "ud_v,self", ...
-  std::string devices = "lo";           // UCX_NET_DEVICES: "lo", "eth0", "mlx5_0:1", ...
-  int gid_index = -1;                   // UCX_IB_GID_INDEX; -1: UCX chooses
+  std::string transports = "tcp";  // UCX_TLS: "tcp", "rc_v", "rc_x", "ud_v", ...
+  std::string devices = "lo";      // UCX_NET_DEVICES: "lo", "eth0", "mlx5_0:1", ...
+  int gid_index = -1;              // UCX_IB_GID_INDEX; -1: UCX chooses
   size_t rendezvous_bytes = 0;   // payload pieces of this many bytes and more; 0: by the transport
   size_t piece_bytes = 1 << 20;  // what a large payload is cut into
   Nanos handshake_timeout = 10 * kSecond;  // of a peer that connected, until its endpoint works
@@ -25,7 +25,7 @@ struct UcxTransportOptions {
   // Further settings of UCX, without "UCX_": {"TCP_PORT_RANGE", "20000-20100"}. They win.
   std::vector<std::pair<std::string, std::string>> settings;
 
-  bool is_tcp() const;  // nothing but TCP (and self)
+  bool is_tcp() const;  // nothing but TCP
   size_t rendezvous_bytes_used() const;
 };
 

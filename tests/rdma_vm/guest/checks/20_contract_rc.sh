@@ -1,0 +1,3 @@
+# The whole transport contract over reliable connections.
+ucx_over rc_v
+contract "contract over rc" '*'
