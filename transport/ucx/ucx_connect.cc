@@ -299,8 +299,7 @@ void UcxTransport::TakeReady(UcxEndpoint& endpoint, uint32_t serial) {
     return;
   }
   endpoint.phase = Phase::kWiring;
-  if (!MakeUcpEndpoint(endpoint, serial)) return;
-  if (endpoint.heard_over_ucx) Open(endpoint);
+  MakeUcpEndpoint(endpoint, serial);
 }
 
 // The number was taken at the peer, by a connection that crossed this one. Two that keep crossing
@@ -345,7 +344,9 @@ bool UcxTransport::MakeUcpEndpoint(UcxEndpoint& endpoint, uint32_t serial) {
   endpoint.ucp = *made;
   endpoint.ucp_error = UCS_OK;
   endpoint.serial = serial;
+  endpoint.resolved_sent = false;
   SendPing(endpoint, UcxEnvelope::Kind::kPing);
+  if (endpoint.ping_heard) SendPing(endpoint, UcxEnvelope::Kind::kPong);
   return true;
 }
 
@@ -384,7 +385,10 @@ void UcxTransport::OnUcpError(void* arg, ucp_ep_h ucp, ucs_status_t status) {
   endpoint->transport->broken_.push_back(endpoint->id);
 }
 
-void UcxTransport::Open(UcxEndpoint& endpoint) {
+void UcxTransport::OpenIfResolved(UcxEndpoint& endpoint) {
+  if (endpoint.phase != Phase::kWiring || !endpoint.resolved_sent || !endpoint.resolved_heard) {
+    return;
+  }
   endpoint.phase = Phase::kOpen;
   endpoint.announced = true;
   endpoint.opened = true;

@@ -41,6 +41,7 @@ struct UcxSend {
   std::string header;                 // UCX reads it until the send is done
   std::unique_ptr<std::byte[]> copy;  // of small ranges, or of a header too large for `header`
   bool rendezvous = false;
+  bool resolves = false;  // makes UCX learn the peer's number of our end
   ucs_status_t status = UCS_OK;
 };
 
@@ -80,7 +81,7 @@ struct UcxEndpoint {
     kConnecting,  // the socket
     kHello,       // waits for the peer's hello
     kReady,       // waits for the peer to make its end (only where the peer connected)
-    kWiring,      // both made their ends; nothing came over UCX yet
+    kWiring,      // made its end, which is not proven to work both ways yet
     kOpen,
     kClosing,
   };
@@ -93,7 +94,9 @@ struct UcxEndpoint {
   bool opened = false;          // OnConnected was called
   bool met = false;             // the peer's hello came
   bool torn_down = false;       // the socket is closed, and UCX told to let go
-  bool heard_over_ucx = false;  // the data path works
+  bool ping_heard = false;      // the peer's first: our end answers it as soon as it exists
+  bool resolved_sent = false;   // our pong came, and we said so
+  bool resolved_heard = false;  // the peer's came
   int fd = -1;
   SocketAddress peer_address;
   std::string socket_in;

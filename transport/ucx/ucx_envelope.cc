@@ -89,6 +89,7 @@ absl::StatusOr<UcxEnvelope> ParseUcxEnvelope(Bytes header, size_t data_bytes) {
       break;
     case UcxEnvelope::Kind::kPing:
     case UcxEnvelope::Kind::kPong:
+    case UcxEnvelope::Kind::kResolved:
       if (rest_bytes != 0 || data_bytes != 0) return Garbage("a ping with baggage");
       break;
     default:

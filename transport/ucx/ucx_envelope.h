@@ -22,6 +22,7 @@ struct UcxEnvelope {
     kPiece = 2,    // more of its payload
     kPing = 3,     // answered by kPong; also the first thing that each side says
     kPong = 4,
+    kResolved = 5,  // follows the first pong: see UcxTransport
   };
   static constexpr size_t kBytes = 48;
   static constexpr uint32_t kMagic = 0x4d414246;  // "FBAM"

@@ -134,22 +134,32 @@ void UcxTransport::DeliverArrival(UcxArrival arrival) {
   }
   endpoint->last_heard = now_;
   endpoint->ping_sent = 0;
-  endpoint->heard_over_ucx = true;
-  if (endpoint->phase == UcxEndpoint::Phase::kWiring) Open(*endpoint);
-  if (endpoint->phase == UcxEndpoint::Phase::kClosing) {  // by the handler
-    Release(arrival);
-    return;
-  }
+  const bool is_wiring = endpoint->phase == UcxEndpoint::Phase::kWiring;
   switch (arrival.envelope.kind) {
     case UcxEnvelope::Kind::kPing:
-      // Before our end exists its own first ping will be the answer.
+      endpoint->ping_heard = true;
       if (endpoint->ucp != nullptr) SendPing(*endpoint, UcxEnvelope::Kind::kPong);
       return;
     case UcxEnvelope::Kind::kPong:
+      if (!is_wiring || endpoint->resolved_sent) return;
+      endpoint->resolved_sent = true;
+      SendPing(*endpoint, UcxEnvelope::Kind::kResolved);
+      OpenIfResolved(*endpoint);
+      return;
+    case UcxEnvelope::Kind::kResolved:
+      endpoint->resolved_heard = true;
+      OpenIfResolved(*endpoint);
       return;
     case UcxEnvelope::Kind::kMessage:
     case UcxEnvelope::Kind::kPiece:
+      // Whoever sends one is open, and has said kResolved before.
+      endpoint->resolved_heard = true;
+      OpenIfResolved(*endpoint);
       break;
+  }
+  if (endpoint->phase == UcxEndpoint::Phase::kClosing) {  // by the handler
+    Release(arrival);
+    return;
   }
   if (endpoint->phase != UcxEndpoint::Phase::kOpen) {
     Release(arrival);

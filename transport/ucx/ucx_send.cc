@@ -187,6 +187,7 @@ void UcxTransport::SendPing(UcxEndpoint& endpoint, UcxEnvelope::Kind kind) {
   envelope.connection = endpoint.peer_connection;
   auto send = std::make_unique<UcxSend>();
   send->header = EnvelopeText(envelope);
+  send->resolves = kind == UcxEnvelope::Kind::kResolved;
   Post(endpoint, std::move(send), {});
 }
 
@@ -200,6 +201,7 @@ void UcxTransport::Post(UcxEndpoint& endpoint, std::unique_ptr<UcxSend> send, By
   param.op_attr_mask =
       UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
   param.flags = send->rendezvous ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER;
+  if (send->resolves) param.flags |= UCP_AM_SEND_FLAG_REPLY;
   param.cb.send = &UcxTransport::OnSendDone;
   param.user_data = send.get();
   // UCX counts an empty message as one of header alone.

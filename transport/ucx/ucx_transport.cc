@@ -283,9 +283,10 @@ Nanos UcxTransport::CheckEndpoint(UcxEndpoint& endpoint) {
       return now_;
   }
   if (endpoint.ping_sent != 0) {
-    if (now_ - endpoint.ping_sent < base.peer_timeout) {
-      return endpoint.ping_sent + base.peer_timeout;
-    }
+    // The ping went after keepalive_interval of silence: that counts too.
+    const Nanos patience =
+        std::max(base.peer_timeout - base.keepalive_interval, base.peer_timeout / 2);
+    if (now_ - endpoint.ping_sent < patience) return endpoint.ping_sent + patience;
     ++counts_.peers_silent;
     BeginClose(endpoint, absl::UnavailableError(
                              absl::StrCat(endpoint.peer_address.ToString(), " gave no sign for ",
@@ -296,7 +297,7 @@ Nanos UcxTransport::CheckEndpoint(UcxEndpoint& endpoint) {
     endpoint.ping_sent = now_;
     ++counts_.pings_sent;
     SendPing(endpoint, UcxEnvelope::Kind::kPing);
-    return now_ + base.peer_timeout;
+    return now_ + base.peer_timeout / 2;
   }
   return endpoint.last_heard + base.keepalive_interval;
 }

@@ -35,6 +35,9 @@ struct UcxCounts {
 // the address of their ucp_worker, and a random number that the other puts into each active
 // message. Then both make an endpoint of UCX (error mode PEER) and find each other by active
 // messages; the socket stays as the sign of life: when a process ends, its peers see it at once.
+// An endpoint is open when ping and pong went each way, and when UCX has swapped its own numbers of
+// the ends (kResolved) over the link that is still empty: UCX 1.13 aborts the process where an
+// endpoint is closed while such a message waits behind others.
 // What waits for a peer that stands still is ended by pings over UCX itself, so that a cut link of
 // the data path is noticed too. A new connection has new numbers: what is late for an old one is
 // dropped.
@@ -48,8 +51,8 @@ struct UcxCounts {
 //           ports of its own on `devices`.
 // Trust     one trust domain: UCX obeys raw addresses that a peer sends within its own protocol,
 // and
-//           a worker address is parsed by UCX, of which we check the length alone. Never let
-//           strangers reach these ports.
+//           a worker address is parsed by UCX, of which we check the length alone; Debian's UCX
+//           also aborts on what its assertions find. Never let strangers reach these ports.
 // Threads   one reactor. Nothing here locks. UCX itself may run a thread for its timers.
 class UcxTransport final : public Transport {
  public:
@@ -124,7 +127,7 @@ class UcxTransport final : public Transport {
   bool MakeUcpEndpoint(UcxEndpoint& endpoint, uint32_t serial);
   absl::StatusOr<ucp_ep_h> NewUcpEndpoint(UcxEndpoint& endpoint);
   static void ReleaseUcpEndpoint(ucp_ep_h ucp);
-  void Open(UcxEndpoint& endpoint);
+  void OpenIfResolved(UcxEndpoint& endpoint);
   void RemoveSocket(UcxEndpoint& endpoint);
   uint32_t& SerialTowards(const Uint128Bytes& incarnation) { return serials_[incarnation]; }
   static void OnUcpError(void* endpoint, ucp_ep_h ucp, ucs_status_t status);

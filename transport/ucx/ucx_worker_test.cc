@@ -25,7 +25,7 @@ TEST(UcxWorkerTest, SettingsOfTcp) {
   const auto settings = SettingsOf({});
   EXPECT_EQ(settings.at("TLS"), "tcp");
   EXPECT_EQ(settings.at("NET_DEVICES"), "lo");
-  EXPECT_EQ(settings.at("KEEPALIVE_INTERVAL"), "1000000us");
+  EXPECT_EQ(settings.at("KEEPALIVE_INTERVAL"), "inf");
   EXPECT_EQ(settings.at("TCP_CONN_NB"), "y");
   EXPECT_EQ(settings.count("RC_TIMEOUT"), 0u);
 }
