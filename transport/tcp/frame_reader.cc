@@ -25,7 +25,7 @@ constexpr size_t kLandRanges = 128;
 FrameReader::FrameReader(MutableBytes scratch, FrameSink& sink)
     : scratch_(scratch), sink_(sink), staging_(new std::byte[kStagingBytes]) {}
 
-FrameReader::Outcome FrameReader::ReadFrom(Stream& stream, size_t budget, bool until_end) {
+FrameReader::Outcome FrameReader::ReadFrom(ByteStream& stream, size_t budget, bool until_end) {
   Outcome outcome;
   bool drained = false;
   for (;;) {
@@ -227,7 +227,7 @@ size_t FrameReader::StagingWish() const {
   return kStagingReadBytes;
 }
 
-StreamResult FrameReader::ReadMore(Stream& stream) {
+StreamResult FrameReader::ReadMore(ByteStream& stream) {
   std::array<iovec, kLandRanges + 1> ranges;
   size_t count = 0;
   size_t payload = 0;

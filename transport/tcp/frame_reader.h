@@ -50,7 +50,7 @@ class FrameReader {
 
   // Reads about `budget` bytes at most. `until_end`: the descriptor told of a hang-up, so a short
   // read does not mean that the stream is drained.
-  Outcome ReadFrom(Stream& stream, size_t budget, bool until_end);
+  Outcome ReadFrom(ByteStream& stream, size_t budget, bool until_end);
   // Nothing is parsed, landed or reported any more.
   void Stop() { stopped_ = true; }
   // Tokens of landings that are not complete and never will be. The reader lets go of them.
@@ -77,7 +77,7 @@ class FrameReader {
   void LandStaged();
   void Landed(size_t bytes);
   void FinishChunk();
-  StreamResult ReadMore(Stream& stream);
+  StreamResult ReadMore(ByteStream& stream);
   size_t StagingWish() const;
 
   const MutableBytes scratch_;

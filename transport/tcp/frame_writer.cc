@@ -35,7 +35,8 @@ void FrameWriter::QueueMessage(const OutgoingMessage& message, uint64_t payload_
   (small ? small_ : large_).push_back(std::move(outgoing));
 }
 
-FrameWriter::Outcome FrameWriter::WriteTo(Stream& stream, size_t budget, std::vector<Done>& done) {
+FrameWriter::Outcome FrameWriter::WriteTo(ByteStream& stream, size_t budget,
+                                          std::vector<Done>& done) {
   Outcome outcome;
   for (;;) {
     Refill();

@@ -53,7 +53,7 @@ class FrameWriter {
   void QueueMessage(const OutgoingMessage& message, uint64_t payload_bytes, size_t queued_bytes);
 
   // Writes about `budget` bytes at most, and appends what is written whole to `done`.
-  Outcome WriteTo(Stream& stream, size_t budget, std::vector<Done>& done);
+  Outcome WriteTo(ByteStream& stream, size_t budget, std::vector<Done>& done);
   // Everything not written whole. The writer lets go of it.
   std::vector<Done> TakeUnsent();
 

@@ -16,7 +16,7 @@ size_t TotalBytes(absl::Span<const iovec> ranges) {
   return total;
 }
 
-class PlainStream final : public Stream {
+class PlainStream final : public ByteStream {
  public:
   explicit PlainStream(int fd) : fd_(fd) {}
   ~PlainStream() override { close(fd_); }
@@ -64,6 +64,6 @@ class PlainStream final : public Stream {
 
 }  // namespace
 
-std::unique_ptr<Stream> NewPlainStream(int fd) { return std::make_unique<PlainStream>(fd); }
+std::unique_ptr<ByteStream> NewPlainStream(int fd) { return std::make_unique<PlainStream>(fd); }
 
 }  // namespace forebay

@@ -10,7 +10,7 @@
 
 namespace forebay {
 
-// What one call of a Stream did.
+// What one call of a ByteStream did.
 struct StreamResult {
   enum class Kind : uint8_t {
     kDone,        // `bytes` moved, and there may be more at once
@@ -31,9 +31,9 @@ struct StreamResult {
 // Errors   UNAVAILABLE where the link broke, UNAUTHENTICATED where TLS refused the peer, DATA_LOSS
 //          where it is no TLS at all.
 // Threads  one reactor. No call raises SIGPIPE.
-class Stream {
+class ByteStream {
  public:
-  virtual ~Stream() = default;
+  virtual ~ByteStream() = default;
   // Agrees with the peer before the first byte; again when the descriptor is ready. kDone when it
   // is complete.
   virtual StreamResult Handshake() = 0;
@@ -46,6 +46,6 @@ class Stream {
 };
 
 // Takes over `fd`.
-std::unique_ptr<Stream> NewPlainStream(int fd);
+std::unique_ptr<ByteStream> NewPlainStream(int fd);
 
 }  // namespace forebay

@@ -44,7 +44,7 @@ struct TcpConnection final : FrameSink {
   TcpTransport& transport;
   const bool is_server;
   Step step = Step::kConnect;
-  std::unique_ptr<Stream> stream;
+  std::unique_ptr<ByteStream> stream;
   FrameReader reader;
   FrameWriter writer;
   TcpEndpoint* endpoint = nullptr;  // null: accepted, and no hello yet

@@ -69,7 +69,7 @@ absl::Status FileError(absl::string_view what, const std::string& file) {
   return absl::InvalidArgumentError(absl::StrCat("TLS ", what, " ", file, ": ", TakeErrorText()));
 }
 
-class TlsStream final : public Stream {
+class TlsStream final : public ByteStream {
  public:
   TlsStream(SSL* ssl, int fd) : ssl_(ssl), fd_(fd) {}
   ~TlsStream() override {
@@ -275,7 +275,7 @@ absl::StatusOr<std::unique_ptr<TlsContext>> TlsContext::Create(const TlsOptions&
 
 TlsContext::~TlsContext() { SSL_CTX_free(context_); }
 
-absl::StatusOr<std::unique_ptr<Stream>> TlsContext::NewStream(int fd, bool is_server) const {
+absl::StatusOr<std::unique_ptr<ByteStream>> TlsContext::NewStream(int fd, bool is_server) const {
   SSL* ssl = SSL_new(context_);
   if (ssl == nullptr || SSL_set_fd(ssl, fd) != 1) {
     SSL_free(ssl);
@@ -293,7 +293,7 @@ absl::StatusOr<std::unique_ptr<Stream>> TlsContext::NewStream(int fd, bool is_se
       return absl::InvalidArgumentError(absl::StrCat("TLS server name ", server_name_));
     }
   }
-  return std::unique_ptr<Stream>(std::make_unique<TlsStream>(ssl, fd));
+  return std::unique_ptr<ByteStream>(std::make_unique<TlsStream>(ssl, fd));
 }
 
 }  // namespace forebay

@@ -33,7 +33,7 @@ class TlsContext {
 
   bool has_certificate() const { return has_certificate_; }
   // Takes over `fd`. RESOURCE_EXHAUSTED, and the descriptor is closed, where memory is short.
-  absl::StatusOr<std::unique_ptr<Stream>> NewStream(int fd, bool is_server) const;
+  absl::StatusOr<std::unique_ptr<ByteStream>> NewStream(int fd, bool is_server) const;
 
  private:
   TlsContext(ssl_ctx_st* context, std::string server_name, bool has_certificate)
