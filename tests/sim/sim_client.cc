@@ -9,7 +9,7 @@
 namespace forebay::testing {
 namespace {
 
-constexpr size_t kSlots = 3;
+constexpr size_t kSlots = 4;
 // After its deadline a call may wait for memory that is lent, and then for a connection to close.
 constexpr Nanos kLandingGrace = 50 * kMillisecond;
 constexpr Nanos kCallGrace = kLandingGrace + 150 * kMillisecond;
@@ -117,6 +117,7 @@ Nanos SimClient::NextDeadline() const {
   if (closing_ || calm_) return next;
   for (const Slot& slot : slots_) {
     if (!slot.busy) next = std::min(next, slot.idle_until);
+    if (slot.viewing) next = std::min(next, slot.stall_until);
   }
   return next;
 }
@@ -139,11 +140,22 @@ void SimClient::Began(uint64_t call, uint64_t core_id) {
   it->second.core_id = core_id;
   if (core_id == 0) world_.Violation("calls", "a call without an id has not ended");
   if (!random_.Chance(world_.plan.cancel_chance)) return;
-  world_.After(Duration(0, 20 * kMillisecond), [this, call] {
+  Later(Duration(0, 20 * kMillisecond), [this, call] {
     const auto live = calls_.find(call);
-    if (live == calls_.end() || dead_ || closing_) return;
+    if (live == calls_.end()) return;
     world_.Event("cancel", id_, call);
     core_->Cancel(live->second.core_id);
+  });
+}
+
+void SimClient::Later(Nanos delay, std::function<void()> task) {
+  world_.After(delay, [this, alive = std::weak_ptr<int>(alive_), task = std::move(task)] {
+    if (alive.expired() || dead_ || closing_) return;
+    if (world_.now() < paused_until_) {
+      Later(paused_until_ - world_.now(), task);
+    } else {
+      task();
+    }
   });
 }
 
@@ -284,9 +296,23 @@ void SimClient::AfterLookup(Slot& slot) {
   }
   if (!slot.hit->locations.empty() && random_.Chance(0.6)) {
     BeginView(slot);
+  } else if (random_.Chance(0.05)) {
+    HoldHit(slot);
   } else {
     Fetch(slot);
   }
+}
+
+// An engine may have better things to do first; the lease ends, or the node does.
+void SimClient::HoldHit(Slot& slot) {
+  Later(Duration(0, 600 * kMillisecond), [this, &slot, round = slot.round] {
+    if (slot.round != round) return;
+    if (random_.Chance(0.5)) {
+      Fetch(slot);
+    } else {
+      LeaveHit(slot);
+    }
+  });
 }
 
 void SimClient::Fetch(Slot& slot) {

@@ -78,6 +78,7 @@ class SimClient final : public SimActor {
     size_t view_at = 0;
     size_t view_offset = 0;
     bool viewing = false;
+    Nanos stall_until = 0;  // while viewing: the engine computes, and its client goes on
     Nanos idle_until = 0;
   };
 
@@ -86,6 +87,8 @@ class SimClient final : public SimActor {
   // Names a call that is about to begin; it must end by `deadline` from now.
   uint64_t BeginCall(const char* kind, Nanos deadline);
   void Began(uint64_t call, uint64_t core_id);
+  // Runs `task` in `delay`, or when a pause is over; never if the client has gone.
+  void Later(Nanos delay, std::function<void()> task);
 
   void OnSend(EndpointId endpoint, OutgoingMessage& message);
   void OnMessage(EndpointId endpoint, Bytes header);
@@ -107,6 +110,7 @@ class SimClient final : public SimActor {
   void EndView(Slot& slot);
   void CheckViews(const Slot& slot);
   void Subscribe(Slot& slot);
+  void HoldHit(Slot& slot);
   void LeaveHit(Slot& slot);
   void End(Slot& slot);
   void CheckResting(Slot& slot);
@@ -130,6 +134,7 @@ class SimClient final : public SimActor {
   std::map<EndpointId, std::string> peers_;
   std::map<uint64_t, Call> calls_;
   std::vector<Slot> slots_;
+  const std::shared_ptr<int> alive_ = std::make_shared<int>();  // for tasks that come later
   uint64_t core_ns_ = 0;
   bool open_ = false;
   bool opening_ = false;

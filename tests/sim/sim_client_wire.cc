@@ -165,6 +165,7 @@ bool SimClient::StepViewPart(Slot& slot, const ViewPart& part) const {
 
 // One piece of one part a turn.
 bool SimClient::StepView(Slot& slot) {
+  if (world_.now() < slot.stall_until) return false;
   if (slot.view_at == slot.views.size()) {
     EndView(slot);
     return true;
@@ -184,6 +185,10 @@ bool SimClient::StepView(Slot& slot) {
   part.bytes.insert(part.bytes.end(), payload.begin() + static_cast<ptrdiff_t>(slot.view_offset),
                     payload.begin() + static_cast<ptrdiff_t>(slot.view_offset + bytes));
   slot.view_offset += bytes;
+  if (random_.Below(150) == 0) {
+    slot.stall_until = world_.now() + Duration(0, 2 * world_.plan.lease_ms_max * kMillisecond);
+    world_.Event("stall", id_, part.page, part.part);
+  }
   if (slot.view_offset == payload.size()) {
     ++slot.view_at;
     slot.view_offset = 0;
