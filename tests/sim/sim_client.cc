@@ -142,7 +142,7 @@ void SimClient::Began(uint64_t call, uint64_t core_id) {
   if (!random_.Chance(world_.plan.cancel_chance)) return;
   Later(Duration(0, 20 * kMillisecond), [this, call] {
     const auto live = calls_.find(call);
-    if (live == calls_.end()) return;
+    if (live == calls_.end() || calm_) return;
     world_.Event("cancel", id_, call);
     core_->Cancel(live->second.core_id);
   });
