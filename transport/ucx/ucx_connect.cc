@@ -90,7 +90,7 @@ UcxEndpoint& UcxTransport::AddEndpoint(int fd, const SocketAddress& peer, Nanos 
 
 absl::StatusOr<EndpointId> UcxTransport::Connect(absl::string_view address, Nanos deadline) {
   FB_ASSIGN_OR_RETURN(const SocketAddress parsed, ParseUcxAddress(address));
-  if (endpoints_.size() - strangers_count_ >= options_.base.endpoints_max) {
+  if (endpoints_.size() - strangers_count_ - abandoned_count_ >= options_.base.endpoints_max) {
     return absl::ResourceExhaustedError(
         absl::StrCat("all ", options_.base.endpoints_max, " endpoints are in use"));
   }
@@ -133,7 +133,7 @@ void UcxTransport::Accept(Listener& listener) {
       }
       return;
     }
-    if (strangers_count_ >= options_.handshakes_max) {
+    if (strangers_count_ + abandoned_count_ >= options_.handshakes_max) {
       ++counts_.handshakes_dropped;
       close(fd);
       continue;
@@ -180,7 +180,7 @@ void UcxTransport::WriteSocket(UcxEndpoint& endpoint) {
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       break;
     } else if (errno != EINTR) {
-      BeginClose(endpoint, absl::UnavailableError(absl::StrCat("send: ", strerror(errno))));
+      CloseNow(endpoint, absl::UnavailableError(absl::StrCat("send: ", strerror(errno))));
       return;
     }
   }
@@ -196,9 +196,9 @@ void UcxTransport::ReadSocket(UcxEndpoint& endpoint) {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
     if (got <= 0) {
-      BeginClose(endpoint, absl::UnavailableError(absl::StrCat(
-                               UcxAddressText(endpoint.peer_address), " closed the connection",
-                               got < 0 ? absl::StrCat(": ", strerror(errno)) : "")));
+      CloseNow(endpoint, absl::UnavailableError(absl::StrCat(
+                             UcxAddressText(endpoint.peer_address), " closed the connection",
+                             got < 0 ? absl::StrCat(": ", strerror(errno)) : "")));
       return;
     }
     endpoint.socket_in.append(buffer, static_cast<size_t>(got));
@@ -227,20 +227,11 @@ void UcxTransport::TakeHello(UcxEndpoint& endpoint, const UcxHello& hello) {
       if (!endpoint.initiator && endpoint.phase == Phase::kReady) {
         return TakeReady(endpoint, hello.serial);
       }
-      // The peer tries again with another number, though ours was well: start over with it.
-      if (!endpoint.initiator && endpoint.phase == Phase::kWiring) {
-        ReleaseUcpEndpoint(std::exchange(endpoint.ucp, nullptr));
-        endpoint.phase = Phase::kReady;
-        return TakeReady(endpoint, hello.serial);
-      }
       break;
     case UcxHello::Kind::kRetry:
       if (endpoint.initiator && endpoint.phase == Phase::kWiring) {
-        // An answer to an earlier try than the last is old news.
-        if (hello.serial > endpoint.serial) TryAgain(endpoint, hello.serial);
-        return;
+        if (!endpoint.resolved_sent) return TryAgain(endpoint, hello.serial);
       }
-      if (endpoint.initiator && endpoint.phase == Phase::kOpen) return;
       break;
     case UcxHello::Kind::kRefuse:
       if (endpoint.initiator && endpoint.phase == Phase::kHello) {
@@ -256,12 +247,12 @@ void UcxTransport::TakeHello(UcxEndpoint& endpoint, const UcxHello& hello) {
 // The peer's first hello.
 void UcxTransport::MeetPeer(UcxEndpoint& endpoint, const UcxHello& hello) {
   if (!endpoint.initiator) {
-    if (endpoints_.size() - strangers_count_ >= options_.base.endpoints_max) {
+    if (endpoints_.size() - strangers_count_ - abandoned_count_ >= options_.base.endpoints_max) {
       ++counts_.handshakes_dropped;
       UcxHello refuse;
       refuse.kind = UcxHello::Kind::kRefuse;
       Say(endpoint, std::move(refuse));
-      BeginClose(endpoint, absl::ResourceExhaustedError("all endpoints are in use"));
+      CloseNow(endpoint, absl::ResourceExhaustedError("all endpoints are in use"));
       return;
     }
     --strangers_count_;
@@ -270,123 +261,151 @@ void UcxTransport::MeetPeer(UcxEndpoint& endpoint, const UcxHello& hello) {
   endpoint.peer_connection = hello.connection;
   endpoint.peer_incarnation = hello.incarnation;
   endpoint.peer_worker_address = hello.worker_address;
-  if (!endpoint.initiator) {
-    UcxHello answer;
-    answer.connection = endpoint.connection;
-    answer.incarnation = incarnation_;
-    answer.worker_address = worker_->address();
-    answer.serial = SerialTowards(endpoint.peer_incarnation);
-    endpoint.phase = Phase::kReady;
-    Say(endpoint, std::move(answer));
+  const uint32_t made_count = peer_workers_[endpoint.peer_incarnation].made_count;
+  if (endpoint.initiator) {
+    endpoint.phase = Phase::kWiring;
+    if (MakeEnd(endpoint, std::max(hello.serial, made_count))) SayReady(endpoint);
     return;
   }
-  endpoint.phase = Phase::kWiring;
-  const uint32_t serial = std::max(hello.serial, SerialTowards(endpoint.peer_incarnation));
-  if (!MakeUcpEndpoint(endpoint, serial)) return;
+  UcxHello answer;
+  answer.connection = endpoint.connection;
+  answer.incarnation = incarnation_;
+  answer.worker_address = worker_->address();
+  answer.serial = made_count;
+  endpoint.phase = Phase::kReady;
+  Say(endpoint, std::move(answer));
+}
+
+void UcxTransport::SayReady(UcxEndpoint& endpoint) {
   UcxHello ready;
   ready.kind = UcxHello::Kind::kReady;
-  ready.serial = serial;
+  ready.serial = endpoint.end->serial;
   Say(endpoint, std::move(ready));
 }
 
 void UcxTransport::TakeReady(UcxEndpoint& endpoint, uint32_t serial) {
-  const uint32_t next = SerialTowards(endpoint.peer_incarnation);
-  if (next > serial && endpoint.peer_incarnation != incarnation_) {
+  const UcxPeerWorker& worker = peer_workers_[endpoint.peer_incarnation];
+  // To oneself any two ends will do: messages say which connection they mean.
+  const bool is_self = endpoint.peer_incarnation == incarnation_;
+  if (serial < worker.made_count && worker.spare.count(serial) == 0 && !is_self) {
     UcxHello retry;
     retry.kind = UcxHello::Kind::kRetry;
-    retry.serial = next;
+    retry.serial = worker.made_count;
     Say(endpoint, std::move(retry));
     return;
   }
   endpoint.phase = Phase::kWiring;
-  MakeUcpEndpoint(endpoint, serial);
+  MakeEnd(endpoint, is_self ? worker.made_count : serial);
 }
 
 // The number was taken at the peer, by a connection that crossed this one. Two that keep crossing
 // choose from the even and from the odd numbers, and so come apart.
 void UcxTransport::TryAgain(UcxEndpoint& endpoint, uint32_t serial_min) {
-  ReleaseUcpEndpoint(std::exchange(endpoint.ucp, nullptr));
+  ReturnEnd(endpoint);
   if (++endpoint.retries > kRetriesMax) {
-    BeginClose(endpoint, absl::UnavailableError("the two ends of UCX do not find each other"));
+    CloseNow(endpoint, absl::UnavailableError("the two ends of UCX do not find each other"));
     return;
   }
-  uint32_t serial = std::max(serial_min, SerialTowards(endpoint.peer_incarnation));
+  uint32_t serial = std::max(serial_min, peer_workers_[endpoint.peer_incarnation].made_count);
   const uint32_t parity = incarnation_ < endpoint.peer_incarnation ? 0 : 1;
   if (serial % 2 != parity) ++serial;
-  if (!MakeUcpEndpoint(endpoint, serial)) return;
-  UcxHello ready;
-  ready.kind = UcxHello::Kind::kReady;
-  ready.serial = serial;
-  Say(endpoint, std::move(ready));
+  if (MakeEnd(endpoint, serial)) SayReady(endpoint);
 }
 
-// Makes our end number `serial` towards the peer's worker, and greets. False where it closed the
-// endpoint.
-bool UcxTransport::MakeUcpEndpoint(UcxEndpoint& endpoint, uint32_t serial) {
-  if (endpoint.peer_incarnation != incarnation_) {
-    const uint32_t next = SerialTowards(endpoint.peer_incarnation);
-    if (serial - next > kSerialGapMax) {
-      CloseForGarbage(endpoint, absl::DataLossError("an endpoint number out of reach"));
-      return false;
-    }
-    // UCX counts by itself, so numbers that only the peer used are used up here too.
-    while (SerialTowards(endpoint.peer_incarnation) < serial) {
-      const absl::StatusOr<ucp_ep_h> unused = NewUcpEndpoint(endpoint);
-      if (!unused.ok()) break;
-      ReleaseUcpEndpoint(*unused);
-    }
-  }
-  const absl::StatusOr<ucp_ep_h> made = NewUcpEndpoint(endpoint);
-  if (!made.ok()) {
-    BeginClose(endpoint, absl::UnavailableError(made.status().message()));
+void UcxTransport::ReturnEnd(UcxEndpoint& endpoint) {
+  endpoint.end->owner = 0;
+  const uint32_t serial = endpoint.end->serial;
+  peer_workers_[endpoint.peer_incarnation].spare[serial] = std::move(endpoint.end);
+  endpoint.resolved_sent = false;
+}
+
+// Takes or makes our end number `serial` towards the peer's worker, and greets. UCX counts by
+// itself, so the ends before it are made too. False where it closed the endpoint.
+bool UcxTransport::MakeEnd(UcxEndpoint& endpoint, uint32_t serial) {
+  UcxPeerWorker& worker = peer_workers_[endpoint.peer_incarnation];
+  if (serial > worker.made_count && serial - worker.made_count > kSerialGapMax) {
+    CloseForGarbage(endpoint, absl::DataLossError("an endpoint number out of reach"));
     return false;
   }
-  endpoint.ucp = *made;
-  endpoint.ucp_error = UCS_OK;
-  endpoint.serial = serial;
-  endpoint.resolved_sent = false;
-  SendPing(endpoint, UcxEnvelope::Kind::kPing);
-  if (endpoint.ping_heard) SendPing(endpoint, UcxEnvelope::Kind::kPong);
+  while (worker.made_count <= serial) {
+    absl::StatusOr<std::unique_ptr<UcxEnd>> made = NewEnd(endpoint);
+    if (!made.ok()) {
+      CloseNow(endpoint, absl::UnavailableError(made.status().message()));
+      return false;
+    }
+    worker.spare[(*made)->serial] = *std::move(made);
+  }
+  auto found = worker.spare.find(serial);
+  if (found == worker.spare.end() || found->second->broken) {
+    CloseNow(endpoint, absl::UnavailableError("the link to the peer broke"));
+    return false;
+  }
+  endpoint.end = std::move(found->second);
+  worker.spare.erase(found);
+  endpoint.end->owner = endpoint.id;
+  SendPing(endpoint, UcxEnvelope::Kind::kPing, PingNumber(*endpoint.end));
+  if (endpoint.ping_heard != 0) {
+    SendPing(endpoint, UcxEnvelope::Kind::kPong, endpoint.ping_heard);
+  }
   return true;
 }
 
-absl::StatusOr<ucp_ep_h> UcxTransport::NewUcpEndpoint(UcxEndpoint& endpoint) {
+absl::StatusOr<std::unique_ptr<UcxEnd>> UcxTransport::NewEnd(UcxEndpoint& endpoint) {
+  auto end = std::make_unique<UcxEnd>();
+  end->transport = this;
   ucp_ep_params_t params{};
   params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                       UCP_EP_PARAM_FIELD_ERR_HANDLER;
   params.address = reinterpret_cast<const ucp_address_t*>(endpoint.peer_worker_address.data());
   params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   params.err_handler.cb = &UcxTransport::OnUcpError;
-  params.err_handler.arg = &endpoint;
-  ucp_ep_h made = nullptr;
+  params.err_handler.arg = end.get();
   FB_RETURN_IF_ERROR(
-      UcxStatus(ucp_ep_create(worker_->get(), &params, &made),
+      UcxStatus(ucp_ep_create(worker_->get(), &params, &end->ucp),
                 absl::StrCat("an endpoint of UCX to ", UcxAddressText(endpoint.peer_address),
                              " over ", options_.transports)));
-  ++SerialTowards(endpoint.peer_incarnation);
-  return made;
+  end->serial = peer_workers_[endpoint.peer_incarnation].made_count++;
+  return end;
 }
 
 // With FORCE and error mode PEER UCX cancels what is in flight; each request says when it is done.
-void UcxTransport::ReleaseUcpEndpoint(ucp_ep_h ucp) {
-  if (ucp == nullptr) return;
+void UcxTransport::ReleaseEnd(std::unique_ptr<UcxEnd> end) {
+  if (end == nullptr) return;
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
   param.flags = UCP_EP_CLOSE_FLAG_FORCE;
-  ucs_status_ptr_t request = ucp_ep_close_nbx(ucp, &param);
+  ucs_status_ptr_t request = ucp_ep_close_nbx(end->ucp, &param);
   if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);
 }
 
 // Inside UCX: only notes it.
-void UcxTransport::OnUcpError(void* arg, ucp_ep_h ucp, ucs_status_t status) {
-  auto* endpoint = static_cast<UcxEndpoint*>(arg);
-  if (endpoint->ucp != ucp || endpoint->torn_down) return;
-  endpoint->ucp_error = status;
-  endpoint->transport->broken_.push_back(endpoint->id);
+void UcxTransport::OnUcpError(void* arg, ucp_ep_h, ucs_status_t status) {
+  auto* end = static_cast<UcxEnd*>(arg);
+  end->broken = true;
+  if (end->owner != 0) end->transport->broken_.emplace_back(end->owner, status);
+}
+
+// Whether UCX has paired our end with the peer's, or never began to: then it may be closed.
+bool UcxTransport::HasMet(const UcxEndpoint& endpoint) {
+  switch (endpoint.phase) {
+    case Phase::kConnecting:
+    case Phase::kHello:
+      return true;
+    case Phase::kReady:
+      return false;  // the peer has made its end, or is about to
+    case Phase::kWiring:
+      return endpoint.resolved_sent && endpoint.resolved_heard;
+    default:
+      return true;
+  }
 }
 
 void UcxTransport::OpenIfResolved(UcxEndpoint& endpoint) {
   if (endpoint.phase != Phase::kWiring || !endpoint.resolved_sent || !endpoint.resolved_heard) {
+    return;
+  }
+  if (endpoint.abandoned) {
+    CloseNow(endpoint, endpoint.why);
     return;
   }
   endpoint.phase = Phase::kOpen;

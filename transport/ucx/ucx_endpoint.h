@@ -22,6 +22,26 @@ namespace forebay {
 class UcxTransport;
 struct UcxEndpoint;
 
+// One endpoint of UCX towards another worker. UCX pairs the ends of two workers by the order in
+// which they were made, and must not be disturbed before a pair has met: so an end whose number the
+// peer cannot use yet is kept for another connection.
+struct UcxEnd {
+  UcxTransport* transport = nullptr;
+  ucp_ep_h ucp = nullptr;
+  uint32_t serial = 0;   // between these two workers, from 0
+  EndpointId owner = 0;  // 0: spare
+  bool broken = false;   // UCX said so
+};
+
+// What the first ping through `end` says, and its pong: not 0.
+inline uint64_t PingNumber(const UcxEnd& end) { return uint64_t{end.serial} + 1; }
+
+// What we made towards one other worker.
+struct UcxPeerWorker {
+  uint32_t made_count = 0;
+  std::map<uint32_t, std::unique_ptr<UcxEnd>> spare;  // by serial
+};
+
 // An active message as UCX's callback left it, until Poll() gets to it.
 struct UcxArrival {
   EndpointId endpoint = 0;
@@ -36,7 +56,7 @@ struct UcxArrival {
 struct UcxSend {
   UcxTransport* transport = nullptr;
   UcxEndpoint* endpoint = nullptr;
-  ucp_ep_h ucp = nullptr;
+  ucp_ep_h ucp = nullptr;             // the end that it went through
   uint64_t message = 0;               // 0: a ping or pong
   std::string header;                 // UCX reads it until the send is done
   std::unique_ptr<std::byte[]> copy;  // of small ranges, or of a header too large for `header`
@@ -94,7 +114,7 @@ struct UcxEndpoint {
   bool opened = false;          // OnConnected was called
   bool met = false;             // the peer's hello came
   bool torn_down = false;       // the socket is closed, and UCX told to let go
-  bool ping_heard = false;      // the peer's first: our end answers it as soon as it exists
+  uint64_t ping_heard = 0;      // the peer's first: our end answers it as soon as it exists
   bool resolved_sent = false;   // our pong came, and we said so
   bool resolved_heard = false;  // the peer's came
   int fd = -1;
@@ -106,12 +126,12 @@ struct UcxEndpoint {
   uint64_t peer_connection = 0;  // what ours say
   Uint128Bytes peer_incarnation{};
   std::string peer_worker_address;
-  uint32_t serial = 0;  // of `ucp` towards that worker
   uint32_t retries = 0;
 
-  ucp_ep_h ucp = nullptr;
-  ucs_status_t ucp_error = UCS_OK;  // set by UCX's error callback
-  absl::Status why;                 // of closing
+  std::unique_ptr<UcxEnd> end;
+  absl::Status why;  // of closing
+  // Closed as far as the handler is concerned; stays until its end has met its counterpart.
+  bool abandoned = false;
 
   uint32_t requests_out = 0;  // of UCX, both ways: nothing is handed back before it is 0
   uint64_t last_message = 0;

@@ -32,7 +32,7 @@ struct UcxEnvelope {
   Kind kind = Kind::kPing;
   uint16_t flags = 0;
   uint64_t connection = 0;     // the receiver's own, random: what it said in its hello
-  uint64_t message = 0;        // the sender's count, from 1
+  uint64_t message = 0;        // the sender's count, from 1; of a ping and its pong: any number
   uint64_t payload_bytes = 0;  // of the whole message
   uint64_t offset = 0;         // of this piece in the payload
   uint32_t header_bytes = 0;   // of the message's header; kMessage only

@@ -137,13 +137,17 @@ void UcxTransport::DeliverArrival(UcxArrival arrival) {
   const bool is_wiring = endpoint->phase == UcxEndpoint::Phase::kWiring;
   switch (arrival.envelope.kind) {
     case UcxEnvelope::Kind::kPing:
-      endpoint->ping_heard = true;
-      if (endpoint->ucp != nullptr) SendPing(*endpoint, UcxEnvelope::Kind::kPong);
+      endpoint->ping_heard = arrival.envelope.message;
+      if (endpoint->end != nullptr) {
+        SendPing(*endpoint, UcxEnvelope::Kind::kPong, arrival.envelope.message);
+      }
       return;
     case UcxEnvelope::Kind::kPong:
       if (!is_wiring || endpoint->resolved_sent) return;
+      // Of the end that we have now, not of one that was given back.
+      if (arrival.envelope.message != PingNumber(*endpoint->end)) return;
       endpoint->resolved_sent = true;
-      SendPing(*endpoint, UcxEnvelope::Kind::kResolved);
+      SendPing(*endpoint, UcxEnvelope::Kind::kResolved, 0);
       OpenIfResolved(*endpoint);
       return;
     case UcxEnvelope::Kind::kResolved:
@@ -339,7 +343,7 @@ bool UcxTransport::DeliverReceives() {
     --endpoint.requests_out;
     if (receive->status != UCS_OK) {
       const absl::Status status = UcxStatus(receive->status, "fetch from the peer");
-      BeginClose(endpoint, absl::UnavailableError(status.message()));
+      CloseNow(endpoint, absl::UnavailableError(status.message()));
     }
     if (endpoint.phase == UcxEndpoint::Phase::kClosing) continue;
     endpoint.last_heard = now_;

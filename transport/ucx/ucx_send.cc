@@ -181,10 +181,11 @@ void UcxTransport::SendSmallHeader(UcxEndpoint& endpoint, const OutgoingMessage&
   Post(endpoint, std::move(send), data);
 }
 
-void UcxTransport::SendPing(UcxEndpoint& endpoint, UcxEnvelope::Kind kind) {
+void UcxTransport::SendPing(UcxEndpoint& endpoint, UcxEnvelope::Kind kind, uint64_t number) {
   UcxEnvelope envelope;
   envelope.kind = kind;
   envelope.connection = endpoint.peer_connection;
+  envelope.message = number;
   auto send = std::make_unique<UcxSend>();
   send->header = EnvelopeText(envelope);
   send->resolves = kind == UcxEnvelope::Kind::kResolved;
@@ -194,7 +195,7 @@ void UcxTransport::SendPing(UcxEndpoint& endpoint, UcxEnvelope::Kind kind) {
 void UcxTransport::Post(UcxEndpoint& endpoint, std::unique_ptr<UcxSend> send, Bytes data) {
   send->transport = this;
   send->endpoint = &endpoint;
-  send->ucp = endpoint.ucp;
+  send->ucp = endpoint.end->ucp;
   ++endpoint.requests_out;
   if (send->message != 0) ++endpoint.outgoing[send->message].sends_out;
   ucp_request_param_t param{};
@@ -206,7 +207,7 @@ void UcxTransport::Post(UcxEndpoint& endpoint, std::unique_ptr<UcxSend> send, By
   param.user_data = send.get();
   // UCX counts an empty message as one of header alone.
   ucs_status_ptr_t request =
-      ucp_am_send_nbx(endpoint.ucp, kActiveMessageId, send->header.data(), send->header.size(),
+      ucp_am_send_nbx(send->ucp, kActiveMessageId, send->header.data(), send->header.size(),
                       data.empty() ? nullptr : data.data(), data.size(), &param);
   if (UCS_PTR_IS_PTR(request)) {
     static_cast<void>(send.release());  // OnSendDone's from here on
@@ -239,10 +240,10 @@ bool UcxTransport::DeliverSends() {
 
 void UcxTransport::FinishSend(UcxEndpoint& endpoint, const UcxSend& send) {
   if (send.status != UCS_OK) {
-    // An end that was given up in favour of another (see TryAgain) fails its own sends only.
-    if (send.ucp == endpoint.ucp) {
+    // An end that was given back for another (see TryAgain) fails its own sends only.
+    if (endpoint.end != nullptr && send.ucp == endpoint.end->ucp) {
       const absl::Status status = UcxStatus(send.status, "send to the peer");
-      BeginClose(endpoint, absl::UnavailableError(status.message()));
+      CloseNow(endpoint, absl::UnavailableError(status.message()));
     }
     return;  // HandBack() reports the message
   }

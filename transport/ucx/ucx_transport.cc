@@ -20,6 +20,8 @@ namespace {
 constexpr int kProgressCallsMax = 64;
 // The sockets only tell of beginnings and ends; a busy turn need not ask the kernel each time.
 constexpr uint32_t kTurnsBetweenSockets = 16;
+// Times handshake_timeout: how long two ends have to meet, though nobody wants them any more.
+constexpr int kMeetingPatience = 3;
 constexpr Nanos kSlowClose = 5 * kSecond;
 constexpr Nanos kDestructorPatience = 10 * kSecond;
 
@@ -75,7 +77,9 @@ UcxTransport::UcxTransport(const Clock& clock, TransportHandler& handler,
 
 UcxTransport::~UcxTransport() {
   uint64_t requests_out = 0;
+  bool all_met = true;
   for (auto& [id, endpoint] : endpoints_) {
+    all_met &= HasMet(*endpoint);
     if (!endpoint->torn_down) TearDown(*endpoint);
     requests_out += endpoint->requests_out;
     for (auto& [message, incoming] : endpoint->incoming) {
@@ -96,6 +100,10 @@ UcxTransport::~UcxTransport() {
     return;
   }
   for (UcxArrival& arrival : arrivals_) Release(arrival);
+  for (const auto& [incarnation, worker] : peer_workers_) all_met &= worker.spare.empty();
+  // A worker whose ends did not all meet is not destroyed (see BeginClose); the process's end takes
+  // it. Nothing of ours is in it.
+  if (!all_met) worker_->Abandon();
 }
 
 void UcxTransport::Close(EndpointId id) {
@@ -134,7 +142,10 @@ bool UcxTransport::PrepareToSleep(std::vector<int>& fds) {
   }
   for (const EndpointId id : closing_) {
     const UcxEndpoint* endpoint = Find(id);
-    if (endpoint == nullptr || endpoint->requests_out == 0) return false;
+    if (endpoint == nullptr || endpoint->phase != UcxEndpoint::Phase::kClosing ||
+        endpoint->requests_out == 0) {
+      return false;
+    }
   }
   if (ucp_worker_arm(worker_->get()) != UCS_OK) return false;  // there are events already
   fds.push_back(worker_->event_fd());
@@ -148,17 +159,12 @@ UcxEndpoint* UcxTransport::Find(EndpointId id) {
 }
 
 bool UcxTransport::FailBroken() {
-  const std::vector<EndpointId> broken = std::exchange(broken_, {});
-  for (const EndpointId id : broken) {
+  const std::vector<std::pair<EndpointId, ucs_status_t>> broken = std::exchange(broken_, {});
+  for (const auto& [id, error] : broken) {
     UcxEndpoint* endpoint = Find(id);
-    if (endpoint == nullptr || endpoint->ucp_error == UCS_OK) continue;
-    const absl::Status error = UcxStatus(endpoint->ucp_error, "the link to the peer");
-    endpoint->ucp_error = UCS_OK;
-    if (endpoint->initiator && endpoint->phase == UcxEndpoint::Phase::kWiring) {
-      TryAgain(*endpoint, endpoint->serial + 1);  // the peer's end was taken: it will say so
-    } else {
-      BeginClose(*endpoint, absl::UnavailableError(error.message()));
-    }
+    if (endpoint == nullptr) continue;
+    const absl::Status status = UcxStatus(error, "the link to the peer");
+    CloseNow(*endpoint, absl::UnavailableError(status.message()));
   }
   return !broken.empty();
 }
@@ -174,8 +180,25 @@ bool UcxTransport::DeliverRefusals() {
   return worked;
 }
 
+// UCX 1.13 aborts the process, or wires the next connection wrongly, where one of two ends is
+// closed before they met. So the handler is told, and the endpoint stays until they did.
 void UcxTransport::BeginClose(UcxEndpoint& endpoint, absl::Status why) {
+  if (HasMet(endpoint)) {
+    CloseNow(endpoint, std::move(why));
+  } else if (!endpoint.abandoned) {
+    endpoint.abandoned = true;
+    endpoint.why = std::move(why);
+    endpoint.deadline = now_ + kMeetingPatience * options_.handshake_timeout;
+    AddTimer(endpoint.deadline);
+    closing_.push_back(endpoint.id);
+    ++abandoned_count_;
+  }
+}
+
+// For what cannot be waited for: the peer's process or the link is gone.
+void UcxTransport::CloseNow(UcxEndpoint& endpoint, absl::Status why) {
   if (endpoint.phase == UcxEndpoint::Phase::kClosing) return;
+  if (endpoint.abandoned) --abandoned_count_;
   endpoint.phase = UcxEndpoint::Phase::kClosing;
   endpoint.why = std::move(why);
   endpoint.closing_since = now_;
@@ -189,7 +212,7 @@ void UcxTransport::CloseForGarbage(UcxEndpoint& endpoint, const absl::Status& wh
     LogWarning("ucx.garbage",
                {{"peer", endpoint.peer_address.ToString()}, {"what", what.message()}});
   }
-  BeginClose(endpoint, absl::UnavailableError(what.message()));
+  CloseNow(endpoint, absl::UnavailableError(what.message()));
 }
 
 void UcxTransport::TearDown(UcxEndpoint& endpoint) {
@@ -197,9 +220,7 @@ void UcxTransport::TearDown(UcxEndpoint& endpoint) {
   connections_.erase(endpoint.connection);
   RemoveSocket(endpoint);
   if (!endpoint.met && !endpoint.initiator) --strangers_count_;
-  if (endpoint.ucp != nullptr) {
-    ReleaseUcpEndpoint(std::exchange(endpoint.ucp, nullptr));
-  }
+  ReleaseEnd(std::move(endpoint.end));
 }
 
 bool UcxTransport::AdvanceClosing() {
@@ -210,6 +231,14 @@ bool UcxTransport::AdvanceClosing() {
   for (const EndpointId id : closing) {
     UcxEndpoint* endpoint = Find(id);
     if (endpoint == nullptr) continue;
+    if (endpoint->abandoned && std::exchange(endpoint->announced, false)) {
+      const absl::Status why = endpoint->why;
+      DeliverRefusals();
+      handler_.OnClosed(id, why);
+      endpoint = Find(id);
+      worked = true;
+    }
+    if (endpoint == nullptr || endpoint->phase != UcxEndpoint::Phase::kClosing) continue;
     if (endpoint->requests_out == 0) {
       HandBack(*endpoint);
       worked = true;
@@ -277,10 +306,14 @@ Nanos UcxTransport::CheckEndpoint(UcxEndpoint& endpoint) {
       break;
     default:
       if (now_ < endpoint.deadline) return endpoint.deadline;
+      if (endpoint.abandoned) {
+        CloseNow(endpoint, endpoint.why);
+        return now_;
+      }
       if (!endpoint.initiator) ++counts_.handshakes_dropped;
       BeginClose(endpoint, absl::DeadlineExceededError(absl::StrCat(
                                "no connection to ", endpoint.peer_address.ToString(), " in time")));
-      return now_;
+      return endpoint.abandoned ? endpoint.deadline : now_;
   }
   if (endpoint.ping_sent != 0) {
     // The ping went after keepalive_interval of silence: that counts too.
@@ -296,7 +329,7 @@ Nanos UcxTransport::CheckEndpoint(UcxEndpoint& endpoint) {
   if (now_ - endpoint.last_heard >= base.keepalive_interval) {
     endpoint.ping_sent = now_;
     ++counts_.pings_sent;
-    SendPing(endpoint, UcxEnvelope::Kind::kPing);
+    SendPing(endpoint, UcxEnvelope::Kind::kPing, 0);
     return now_ + base.peer_timeout / 2;
   }
   return endpoint.last_heard + base.keepalive_interval;

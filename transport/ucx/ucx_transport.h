@@ -108,6 +108,7 @@ class UcxTransport final : public Transport {
   bool FailBroken();
   UcxEndpoint* Find(EndpointId id);
   void BeginClose(UcxEndpoint& endpoint, absl::Status why);
+  void CloseNow(UcxEndpoint& endpoint, absl::Status why);
   void CloseForGarbage(UcxEndpoint& endpoint, const absl::Status& what);
   void TearDown(UcxEndpoint& endpoint);
 
@@ -124,20 +125,22 @@ class UcxTransport final : public Transport {
   void MeetPeer(UcxEndpoint& endpoint, const UcxHello& hello);
   void TakeReady(UcxEndpoint& endpoint, uint32_t serial);
   void TryAgain(UcxEndpoint& endpoint, uint32_t serial_min);
-  bool MakeUcpEndpoint(UcxEndpoint& endpoint, uint32_t serial);
-  absl::StatusOr<ucp_ep_h> NewUcpEndpoint(UcxEndpoint& endpoint);
-  static void ReleaseUcpEndpoint(ucp_ep_h ucp);
+  void ReturnEnd(UcxEndpoint& endpoint);
+  bool MakeEnd(UcxEndpoint& endpoint, uint32_t serial);
+  void SayReady(UcxEndpoint& endpoint);
+  absl::StatusOr<std::unique_ptr<UcxEnd>> NewEnd(UcxEndpoint& endpoint);
+  static void ReleaseEnd(std::unique_ptr<UcxEnd> end);
   void OpenIfResolved(UcxEndpoint& endpoint);
   void RemoveSocket(UcxEndpoint& endpoint);
-  uint32_t& SerialTowards(const Uint128Bytes& incarnation) { return serials_[incarnation]; }
-  static void OnUcpError(void* endpoint, ucp_ep_h ucp, ucs_status_t status);
+  static bool HasMet(const UcxEndpoint& endpoint);
+  static void OnUcpError(void* end, ucp_ep_h ucp, ucs_status_t status);
 
   // ucx_send.cc
   absl::Status CheckSend(UcxEndpoint* endpoint, const OutgoingMessage& message) const;
   void SendSmall(UcxEndpoint& endpoint, const OutgoingMessage& message, UcxEnvelope envelope);
   void SendLarge(UcxEndpoint& endpoint, const OutgoingMessage& message, UcxEnvelope envelope);
   void SendSmallHeader(UcxEndpoint& endpoint, const OutgoingMessage& header, UcxEnvelope envelope);
-  void SendPing(UcxEndpoint& endpoint, UcxEnvelope::Kind kind);
+  void SendPing(UcxEndpoint& endpoint, UcxEnvelope::Kind kind, uint64_t number);
   void Post(UcxEndpoint& endpoint, std::unique_ptr<UcxSend> send, Bytes data);
   bool DeliverSends();
   void FinishSend(UcxEndpoint& endpoint, const UcxSend& send);
@@ -175,15 +178,15 @@ class UcxTransport final : public Transport {
   std::vector<Listener> listeners_;
   absl::flat_hash_map<EndpointId, std::unique_ptr<UcxEndpoint>> endpoints_;
   absl::flat_hash_map<uint64_t, EndpointId> connections_;
-  // How many endpoints of UCX this worker made towards each other worker: UCX pairs the ends by
-  // that count, so both sides must keep the same.
-  absl::flat_hash_map<Uint128Bytes, uint32_t> serials_;
+  absl::flat_hash_map<Uint128Bytes, UcxPeerWorker> peer_workers_;  // by incarnation
   std::vector<EndpointId> closing_;
+  uint32_t abandoned_count_ = 0;
   uint32_t strangers_count_ = 0;  // sockets that were accepted and said no hello yet
   std::deque<UcxArrival> arrivals_;
   std::deque<std::unique_ptr<UcxSend>> sends_done_;
   std::deque<std::unique_ptr<UcxReceive>> receives_done_;
-  std::vector<EndpointId> broken_;  // named by UCX's error callback
+  // Named by UCX's error callback.
+  std::vector<std::pair<EndpointId, ucs_status_t>> broken_;
   std::deque<RefusedSend> refused_;
   LogLimiter garbage_log_;
   UcxCounts counts_;

@@ -1,4 +1,5 @@
-# A host drops off the net: whoever sent to it is told, within its timeout (5 s, scaled).
+# A host drops off the net: whoever sent to it is told, within its timeout (5 s, scaled; the checks
+# around it take a moment too).
 cut_link() { # cut_link TLS
     ucx_over "$1"
     limit=$((5 * FOREBAY_TEST_UCX_TIME_SCALE + 5))

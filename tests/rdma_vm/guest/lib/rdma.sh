@@ -42,10 +42,11 @@ check() {
     begin=$(up)
     "$@" > /tmp/check.log 2>&1 && rc=0 || rc=$?
     if [ $rc -eq 0 ]; then
-        echo "ok   [$(up)s] $name"; tail -n "${SHOW:-2}" /tmp/check.log | sed 's/^/       /'
+        echo "ok   [$(up)s] $name"
+        grep -v '^$' /tmp/check.log | tail -n "${SHOW:-2}" | sed 's/^/       /'
         echo ok >> /tmp/results
     else
-        echo "FAIL [$(up)s] $name (status $rc, began at $begin)"; tail -n 60 /tmp/check.log
+        echo "FAIL [$(up)s] $name (status $rc, began at $begin)"; grep -v ' RUN ' /tmp/check.log | tail -n 80
         echo FAIL >> /tmp/results
     fi
 }
@@ -53,5 +54,5 @@ check() {
 # contract NAME FILTER: the contract suite, limited to what takes no more than LIMIT seconds.
 contract() {
     check "$1" /usr/bin/timeout -k 5 "${LIMIT:-900}" /test/bin/ucx_transport_test \
-        --gtest_filter="$2" --gtest_brief=1
+        --gtest_filter="$2"
 }
