@@ -13,8 +13,8 @@ namespace forebay::bench {
 namespace {
 
 constexpr char kUsage[] =
-    R"(forebay-bench [fetch|publish|lookup|view|clients|index|peers|all] [--json] [--quick] [--peers]
-              [--path=local,tcp,ucx]
+    R"(forebay-bench [fetch|publish|lookup|view|clients|index|peers|all] [--json] [--quick]
+              [--peers] [--path=local,tcp,ucx]
 
   fetch     parts of 4 KiB to 16 MiB into the caller's buffer, checked; beside memcpy or a socket
   publish   the same the other way
