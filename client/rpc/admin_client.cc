@@ -20,7 +20,11 @@ template <typename Request, typename Reply>
 absl::StatusOr<Reply> Call(const std::string& address, const std::string& token, Nanos deadline,
                            grpc::Status (AdminStub::*method)(grpc::ClientContext*, const Request&,
                                                              Reply*)) {
-  const auto channel = grpc::CreateChannel(address, grpc::InsecureChannelCredentials());
+  grpc::ChannelArguments arguments;
+  // As for workers: a proxy of the environment has no business between a tool and its daemon.
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  const auto channel =
+      grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
   const std::unique_ptr<AdminStub> stub = v1::Admin::NewStub(channel);
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::nanoseconds(deadline));

@@ -20,6 +20,9 @@ namespace {
 // back-off.
 constexpr int kReconnectMsMin = 20;
 constexpr int kReconnectMsMax = 500;
+// How long one attempt may take, which gRPC calls the least back-off: a daemon that is busy or far
+// away is not away. A refused attempt ends at once all the same.
+constexpr int kConnectMs = 5000;
 
 constexpr char kTokenKey[] = "forebay-token";
 
@@ -44,7 +47,7 @@ struct GrpcSessionOpener::State {
     if (stub == nullptr) {
       grpc::ChannelArguments arguments;
       arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectMsMin);
-      arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kReconnectMsMin);
+      arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectMs);
       arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kReconnectMsMax);
       // A proxy of the environment has no business between a worker and its pool.
       arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
