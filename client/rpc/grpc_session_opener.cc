@@ -41,6 +41,7 @@ struct GrpcSessionOpener::State {
 
   absl::Mutex mutex;
   absl::flat_hash_set<Call*> calls ABSL_GUARDED_BY(mutex);
+  uint32_t contexts ABSL_GUARDED_BY(mutex) = 0;  // of calls; each holds its channel
 
   v1::Pool::Stub& StubFor(absl::string_view address) {
     std::unique_ptr<v1::Pool::Stub>& stub = stubs[address];
@@ -65,6 +66,8 @@ struct GrpcSessionOpener::State {
       calls.erase(call);
     }
     delete call;
+    absl::MutexLock lock(&mutex);
+    --contexts;
   }
 };
 
@@ -73,12 +76,17 @@ GrpcSessionOpener::GrpcSessionOpener(std::string token) : state_(std::make_share
 }
 
 GrpcSessionOpener::~GrpcSessionOpener() {
-  absl::MutexLock lock(&state_->mutex);
-  for (Call* call : state_->calls) call->context.TryCancel();
-  const auto none = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mutex) {
-    return state_->calls.empty();
-  };
-  state_->mutex.Await(absl::Condition(&none));
+  {
+    absl::MutexLock lock(&state_->mutex);
+    for (Call* call : state_->calls) call->context.TryCancel();
+    const auto none = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mutex) {
+      return state_->contexts == 0;
+    };
+    state_->mutex.Await(absl::Condition(&none));
+  }
+  // Here and not on gRPC's thread, where the last answer may still hold the state: the last channel
+  // of a process joins that thread, which cannot join itself and would go on in freed memory.
+  state_->stubs.clear();
 }
 
 void GrpcSessionOpener::Open(absl::string_view control_address, const OpenSessionRequest& request,
@@ -93,6 +101,7 @@ void GrpcSessionOpener::Open(absl::string_view control_address, const OpenSessio
   {
     absl::MutexLock lock(&state_->mutex);
     state_->calls.insert(call);
+    ++state_->contexts;
   }
   stub.async()->OpenSession(
       &call->context, &call->request, &call->reply,

@@ -209,5 +209,14 @@ TEST(SlowDaemonTest, AConnectionThatTakesLongIsNotGivenUp) {
   waker.join();
 }
 
+// Clients that end while gRPC's thread still returns from their last answer.
+TEST(ShortLivedClientTest, ManyComeAndGo) {
+  const TemporaryFolder folder;
+  auto daemon = DaemonProcess::Start(folder, {});
+  FB_ASSERT_OK(daemon);
+  const OpenSessionRequest request = RequestFor(SpecNamed("short", SmallLayout()));
+  for (int i = 0; i < 400; ++i) FB_ASSERT_OK(OpenSessionAt((*daemon)->control(), request));
+}
+
 }  // namespace
 }  // namespace forebay::testing
