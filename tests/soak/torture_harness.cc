@@ -96,6 +96,7 @@ absl::Status TortureHarness::StartClient(size_t i) {
                      absl::StrCat("--seed=", ++client_starts_ + options_.seed * 1000)};
   options.output_file = folder_.File(absl::StrCat("client", i, ".log"));
   for (std::atomic<int64_t>& due : (*client.counters)->due) due = 0;
+  (*client.counters)->ready = 0;
   client.resume_at = 0;
   FB_ASSIGN_OR_RETURN(client.process, ChildProcess::Start(options));
   return absl::OkStatus();
@@ -265,6 +266,9 @@ void TortureHarness::EndClients() {
   for (Client& client : clients_) {
     (*client.counters)->resumed_at = clock_.Now();
     client.process->Signal(SIGCONT);
+    // One that has just started does not know SIGTERM yet.
+    const Nanos until = clock_.Now() + kEndLimit;
+    while ((*client.counters)->ready == 0 && clock_.Now() < until) PauseFor(kTick);
     client.process->Signal(SIGTERM);
   }
   for (size_t i = 0; i < clients_.size(); ++i) {
