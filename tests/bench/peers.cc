@@ -91,7 +91,7 @@ absl::StatusOr<OurRates> MeasureRedis(RedisPeer& redis, uint64_t part, uint64_t 
 absl::StatusOr<std::unique_ptr<DaemonProcess>> StartDaemon(const TemporaryFolder& folder) {
   DaemonProcess::Options options;
   options.capacity_bytes = 3072ull << 20;
-  options.extra_config = "dram { populate: true }\n";
+  options.populate = true;
   return DaemonProcess::Start(folder, options);
 }
 

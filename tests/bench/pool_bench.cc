@@ -23,8 +23,9 @@ constexpr uint32_t kLookupPages = 64;
 absl::StatusOr<std::unique_ptr<DaemonProcess>> StartDaemon(const TemporaryFolder& folder,
                                                            const std::string& path) {
   DaemonProcess::Options options;
-  options.capacity_bytes = 1536ull << 20;
-  options.extra_config = "dram { populate: true }\n";
+  options.capacity_bytes = 2048ull << 20;
+  options.slab_bytes = 128ull << 20;  // parts of 16 MiB and their headers fill it well
+  options.populate = true;
   if (path == "ucx") options.ucx_address = "127.0.0.1:0";
   return DaemonProcess::Start(folder, options);
 }

@@ -156,12 +156,12 @@ absl::Status WriteTextFile(const std::string& path, const std::string& text) {
 
 std::string DaemonProcess::ConfigText(const TemporaryFolder& folder, const Options& options) {
   const std::string socket = options.local ? folder.File(options.name + ".sock") : "";
-  return absl::StrCat("node: \"", options.name, "\"\n", "control_address: \"",
-                      options.control_address, "\"\n", "data_plane {\n  tcp_address: \"",
-                      options.tcp_address, "\"\n  local_socket: \"", socket,
-                      "\"\n  ucx_address: \"", options.ucx_address, "\"\n}\n",
-                      "dram { capacity_bytes: ", options.capacity_bytes,
-                      " slab_bytes: ", options.slab_bytes, " }\n", options.extra_config);
+  return absl::StrCat(
+      "node: \"", options.name, "\"\n", "control_address: \"", options.control_address, "\"\n",
+      "data_plane {\n  tcp_address: \"", options.tcp_address, "\"\n  local_socket: \"", socket,
+      "\"\n  ucx_address: \"", options.ucx_address, "\"\n}\n",
+      "dram { capacity_bytes: ", options.capacity_bytes, " slab_bytes: ", options.slab_bytes,
+      " populate: ", options.populate ? "true" : "false", " }\n", options.extra_config);
 }
 
 absl::StatusOr<std::unique_ptr<DaemonProcess>> DaemonProcess::Start(const TemporaryFolder& folder,

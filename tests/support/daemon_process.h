@@ -76,6 +76,7 @@ class DaemonProcess {
     std::string name = "daemon";
     uint64_t capacity_bytes = 128ull << 20;
     uint64_t slab_bytes = 32ull << 20;
+    bool populate = false;  // touch all memory at start
     std::string control_address = "127.0.0.1:0";
     std::string tcp_address = "127.0.0.1:0";
     bool local = true;
