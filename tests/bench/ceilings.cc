@@ -52,9 +52,12 @@ bool ReceiveAll(int fd, std::byte* data, size_t bytes) {
   return true;
 }
 
-void NoDelay(int fd) {
+// The best that a plain socket does on loopback: no delay, and no pacing (a host whose default is
+// BBR paces loopback to less than half). Where reno is not to be had, the default stays.
+void MakeFast(int fd) {
   const int on = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
 }
 
 [[noreturn]] void ServeOrders(int fd) {
@@ -122,13 +125,13 @@ absl::StatusOr<std::unique_ptr<SocketPair>> SocketPair::Start() {
   if (child == 0) {
     const int fd = socket(AF_INET, SOCK_STREAM, 0);
     if (connect(fd, reinterpret_cast<sockaddr*>(&address), size) != 0) _exit(1);
-    NoDelay(fd);
+    MakeFast(fd);
     ServeOrders(fd);
   }
   const int fd = accept(listener, nullptr, nullptr);
   close(listener);
   if (fd < 0) return absl::UnavailableError("the socket pair did not connect");
-  NoDelay(fd);
+  MakeFast(fd);
   return std::unique_ptr<SocketPair>(new SocketPair(fd, child));
 }
 

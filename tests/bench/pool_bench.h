@@ -46,7 +46,6 @@ class PoolUnderTest {
   std::shared_ptr<PoolNamespace> ns_;
   std::vector<PageKey> keys_;
   uint32_t page_count_ = 0;
-  uint32_t chain_ = 0;
 };
 
 absl::Status BenchFetch(const BenchOptions& options, Report* report);
