@@ -21,6 +21,13 @@ enum class PathChoice : uint8_t { kAuto = 0, kLocal = 1, kTcp = 2, kUcx = 3 };
 absl::string_view PathName(PathChoice path);
 absl::StatusOr<PathChoice> ParsePath(absl::string_view name);  // "auto", "local", "tcp", "ucx"
 
+// What UCX may use on this side, where the path is UCX. Empty texts: UCX's TCP over loopback.
+struct UcxChoice {
+  std::string transports;  // as in UCX_TLS: "tcp", "rc_x", "rc_v", "ud_v"
+  std::string devices;     // as in UCX_NET_DEVICES: "lo", "mlx5_0:1"
+  int gid_index = -1;      // of the RDMA port; -1: UCX chooses
+};
+
 // What a call may say about itself. Deadlines are durations from the call; 0: the client's default.
 struct LookupOptions {
   Nanos deadline = 0;

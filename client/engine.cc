@@ -22,14 +22,15 @@ Reactor::Options ReactorOptions(Nanos spin_ns) {
 
 }  // namespace
 
-Engine::Engine(ClientCoreOptions options, std::string token, bool caller_driven, Nanos spin_ns)
+Engine::Engine(ClientCoreOptions options, std::string token, const UcxChoice& ucx,
+               bool caller_driven, Nanos spin_ns)
     : caller_driven_(caller_driven),
       spin_ns_(spin_ns),
       reactor_(clock_, ReactorOptions(spin_ns)),
       opener_(std::move(token)) {
-  core_ =
-      std::make_unique<ClientCore>(clock_, opener_, std::move(options), SystemTransports(clock_),
-                                   registry_, [this] { reactor_.Wake(); });
+  core_ = std::make_unique<ClientCore>(clock_, opener_, std::move(options),
+                                       SystemTransports(clock_, ucx), registry_,
+                                       [this] { reactor_.Wake(); });
   reactor_.Add(*core_);
 }
 

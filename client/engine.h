@@ -27,7 +27,8 @@ namespace forebay {
 // Threads  any.
 class Engine final : public ProgressSource, public std::enable_shared_from_this<Engine> {
  public:
-  Engine(ClientCoreOptions options, std::string token, bool caller_driven, Nanos spin_ns);
+  Engine(ClientCoreOptions options, std::string token, const UcxChoice& ucx, bool caller_driven,
+         Nanos spin_ns);
   ~Engine() override;
 
   // Starts the thread, if there is one.

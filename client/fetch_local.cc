@@ -28,6 +28,7 @@ bool FetchOp::BeginLocal(const Item& item) {
       frame.size() != kFrameHeaderBytes + size_t{part.raw_bytes}) {
     return false;  // the daemon looks at it itself when it answers the Get
   }
+  link.regions()->MapIn(location->region, frame);
   local_.active = true;
   local_.item = item;
   local_.grant = &grant;

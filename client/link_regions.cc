@@ -4,7 +4,18 @@
 
 #include "base/log.h"
 
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ \
+  22  // Linux 5.14; an older kernel refuses it, and the faults come one by one
+#endif
+
 namespace forebay {
+namespace {
+
+// What one fault maps anyway; a smaller frame gains nothing.
+constexpr size_t kGranuleBytes = 64 << 10;
+
+}  // namespace
 
 std::shared_ptr<const LinkRegions> LinkRegions::MapAgain(const std::vector<Bytes>& shared) {
   auto mapped = std::make_shared<LinkRegions>();
@@ -18,8 +29,32 @@ std::shared_ptr<const LinkRegions> LinkRegions::MapAgain(const std::vector<Bytes
       return std::make_shared<LinkRegions>();
     }
     mapped->regions_.push_back(AsBytes(at, region.size()));
+    const size_t words = region.size() / kGranuleBytes / 64 + 1;
+    mapped->mapped_in_.push_back(std::make_unique<std::atomic<uint64_t>[]>(words));
   }
   return mapped;
+}
+
+void LinkRegions::MapIn(size_t region, Bytes frame) const {
+  const Bytes memory = regions_[region];
+  const auto offset = static_cast<size_t>(frame.data() - memory.data());
+  size_t granule = (offset + kGranuleBytes - 1) / kGranuleBytes;
+  const size_t end = (offset + frame.size()) / kGranuleBytes;
+  const auto is_mapped = [&](size_t i) {
+    const uint64_t bit = uint64_t{1} << (i % 64);
+    return (mapped_in_[region][i / 64].fetch_or(bit, std::memory_order_relaxed) & bit) != 0;
+  };
+  while (granule < end) {
+    if (is_mapped(granule)) {
+      ++granule;
+      continue;
+    }
+    const size_t first = granule++;
+    while (granule < end && !is_mapped(granule)) ++granule;
+    // Advice: where it is refused, the copy takes the faults.
+    madvise(const_cast<std::byte*>(memory.data()) + first * kGranuleBytes,
+            (granule - first) * kGranuleBytes, MADV_POPULATE_READ);
+  }
 }
 
 LinkRegions::~LinkRegions() {

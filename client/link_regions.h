@@ -1,5 +1,7 @@
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -15,7 +17,7 @@ namespace forebay {
 // never believed: the lease is void.
 //
 // Owns     its mappings.
-// Threads  constant; shared by the reactor and whoever reads in place.
+// Threads  any: constant but for a note of what was mapped in, which is atomic.
 class LinkRegions {
  public:
   // Maps the same memory again. Regions that cannot be mapped again give no regions at all: then
@@ -30,8 +32,15 @@ class LinkRegions {
   const std::vector<Bytes>& regions() const { return regions_; }
   bool empty() const { return regions_.empty(); }
 
+  // Maps the memory of `frame`, a stored frame in region `region`, in at once where that was not
+  // done before: the first copy of a page then takes no page faults on its way. Only memory of
+  // stored frames is asked for, since asking for a hole would make the daemon's memory grow.
+  void MapIn(size_t region, Bytes frame) const;
+
  private:
   std::vector<Bytes> regions_;
+  // A bit for each whole granule of each region that has been mapped in.
+  mutable std::vector<std::unique_ptr<std::atomic<uint64_t>[]>> mapped_in_;
 };
 
 }  // namespace forebay

@@ -339,8 +339,8 @@ absl::StatusOr<std::unique_ptr<PoolClient>> PoolClient::Connect(ClientOptions op
   std::memcpy(&core.seed, random.data(), sizeof(core.seed));
 
   auto state = std::make_shared<State>();
-  state->engine = std::make_shared<Engine>(std::move(core), std::move(options.token), caller_driven,
-                                           options.spin_ns);
+  state->engine = std::make_shared<Engine>(std::move(core), std::move(options.token), options.ucx,
+                                           caller_driven, options.spin_ns);
   state->engine->Start();
   return std::unique_ptr<PoolClient>(new PoolClient(std::move(state)));
 }

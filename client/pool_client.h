@@ -45,6 +45,7 @@ struct ClientOptions {
   PathChoice path = PathChoice::kAuto;
   Progress progress = Progress::kThread;
   std::string name = "client";  // for people
+  UcxChoice ucx = {};           // for the path "ucx"
   std::string token = "";       // the tenant's, where the daemons ask for one
   Nanos default_deadline = 5 * kSecond;
   Nanos reconnect_interval_min = 50 * kMillisecond;

@@ -4,6 +4,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/clock.h"
+#include "client/client_options.h"
 #include "client/transport_ports.h"
 #include "transport/transport.h"
 
@@ -11,7 +12,7 @@ namespace forebay {
 
 // The transports of a real process: local, tcp, and ucx where this build has it.
 // The clock must outlive what it makes.
-TransportFactory SystemTransports(const Clock& clock);
+TransportFactory SystemTransports(const Clock& clock, const UcxChoice& ucx = {});
 
 // Each is made in a file of its own, so that what a back end brings in stays there.
 absl::StatusOr<std::unique_ptr<Transport>> NewClientLocalTransport(const Clock& clock,
@@ -20,6 +21,7 @@ absl::StatusOr<std::unique_ptr<Transport>> NewClientTcpTransport(const Clock& cl
                                                                  TransportHandler& handler);
 // UNIMPLEMENTED where this build has no UCX.
 absl::StatusOr<std::unique_ptr<Transport>> NewClientUcxTransport(const Clock& clock,
-                                                                 TransportHandler& handler);
+                                                                 TransportHandler& handler,
+                                                                 const UcxChoice& ucx);
 
 }  // namespace forebay

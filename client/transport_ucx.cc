@@ -1,4 +1,7 @@
+#include <utility>
+
 #include "client/transport_factory.h"
+
 #if defined(FOREBAY_HAVE_UCX)
 #include "transport/ucx/ucx_transport.h"
 #endif
@@ -7,12 +10,18 @@ namespace forebay {
 
 #if defined(FOREBAY_HAVE_UCX)
 absl::StatusOr<std::unique_ptr<Transport>> NewClientUcxTransport(const Clock& clock,
-                                                                 TransportHandler& handler) {
-  return UcxTransport::Create(clock, handler, UcxTransportOptions());
+                                                                 TransportHandler& handler,
+                                                                 const UcxChoice& ucx) {
+  UcxTransportOptions options;
+  if (!ucx.transports.empty()) options.transports = ucx.transports;
+  if (!ucx.devices.empty()) options.devices = ucx.devices;
+  options.gid_index = ucx.gid_index;
+  return UcxTransport::Create(clock, handler, std::move(options));
 }
 #else
 absl::StatusOr<std::unique_ptr<Transport>> NewClientUcxTransport(const Clock& /*clock*/,
-                                                                 TransportHandler& /*handler*/) {
+                                                                 TransportHandler& /*handler*/,
+                                                                 const UcxChoice& /*ucx*/) {
   return absl::UnimplementedError("this build has no UCX");
 }
 #endif

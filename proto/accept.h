@@ -125,8 +125,9 @@ inline absl::Status AcceptFrame(const ArrivedFrame& frame, const ExpectedFrame& 
   if (absl::Status status = accept_internal::CheckLengths(frame, expected); !status.ok()) {
     return status;
   }
-  if (absl::Status status = accept_internal::CheckBytes(frame); !status.ok()) return status;
-  return accept_internal::CheckLease(frame);
+  // The lease first: bytes read after it ended may be anything, which says nothing of the frame.
+  if (absl::Status status = accept_internal::CheckLease(frame); !status.ok()) return status;
+  return accept_internal::CheckBytes(frame);
 }
 
 }  // namespace forebay

@@ -108,7 +108,7 @@ absl::Status Daemon::AddUcx() {
   TransportHandler& handler = node_->NewHandler();
   FB_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport,
                       MakeUcxTransport(clock_, handler, BaseOptions(config_), plane.ucx_devices(),
-                                       plane.ucx_transports()));
+                                       plane.ucx_transports(), plane.ucx_gid_index()));
   return Listen("ucx_address", std::move(transport), handler,
                 absl::StrCat("ucx:", plane.ucx_address()));
 }

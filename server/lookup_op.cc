@@ -121,8 +121,11 @@ void AnswerOffer(NodeCore& core, Endpoint& endpoint, uint64_t op,
     return;
   }
   std::vector<uint8_t> wanted(keys.size() * key_bytes, 0);
+  const Nanos now = core.clock.Now();
   for (size_t i = 0; i < keys.size(); ++i) {
     const PageRef page = core.index().Find(ns.id, keys[i]);
+    // A publisher counts on the pages that it need not send: its own puts must not push them out.
+    if (page.valid()) core.index().Touch(page, now);
     for (size_t part = 0; part < part_count; ++part) {
       const bool here =
           page.valid() && core.index().Part(page, static_cast<uint32_t>(part)).valid();

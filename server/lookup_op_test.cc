@@ -49,6 +49,16 @@ class LookupOpTest : public ::testing::Test {
     client_.Send(writer);
     return client_.Await(op).As<wire::RenewReply>(wire::Kind::kRenewReply);
   }
+  uint64_t SendOffer(const TestChain& chain) {
+    wire::Offer offer;
+    offer.namespace_id = client_.ns();
+    offer.key_count = static_cast<uint32_t>(chain.keys().size());
+    const uint64_t op = client_.NextOp();
+    wire::Writer writer(wire::Kind::kOffer, op, offer);
+    writer.Array(absl::MakeConstSpan(chain.keys()));
+    client_.Send(writer);
+    return op;
+  }
   // Pushes out every page that may go.
   void Flood() {
     for (uint32_t i = 1; i < 20; ++i) Stored(100, 100'000 * i);
@@ -216,20 +226,26 @@ TEST_F(LookupOpTest, AnOfferNamesThePartsThatAreMissing) {
   one_part.Add(chain.Item(1, 1), chain.Payload(1, 1));
   Put(client_, one_part);
 
-  wire::Offer offer;
-  offer.namespace_id = client_.ns();
-  offer.key_count = 3;
-  const uint64_t op = client_.NextOp();
-  wire::Writer writer(wire::Kind::kOffer, op, offer);
-  writer.Array(absl::MakeConstSpan(chain.keys()));
-  client_.Send(writer);
-  const testing::Received received = client_.Await(op);
+  const testing::Received received = client_.Await(SendOffer(chain));
   wire::Reader rest;
   const auto reply = received.As<wire::OfferReply>(wire::Kind::kOfferReply, &rest);
   EXPECT_EQ(reply.parts, 2u);
   std::vector<uint8_t> wanted;
   FB_ASSERT_OK(rest.ReadArray(reply.key_count, wire::kKeysMax, &wanted));
   EXPECT_THAT(wanted, ::testing::ElementsAre(0, 0b01, 0b11));
+}
+
+// A publisher that was told that pages are here goes on to put others: the ones that it counts on
+// must not be the first to go.
+TEST_F(LookupOpTest, AnOfferedPageCountsAsUsed) {
+  const TestChain offered = Stored(2);
+  const TestChain forgotten = Stored(2, 50'000);
+  for (uint32_t i = 1; i < 100; ++i) {
+    static_cast<void>(client_.Await(SendOffer(offered)));
+    Stored(20, 100'000 * i);
+  }
+  EXPECT_EQ(Lookup(client_, offered.keys(), 0, wire::kProbe).reply.page_count, 2u);
+  EXPECT_EQ(Lookup(client_, forgotten.keys(), 0, wire::kProbe).reply.page_count, 0u);
 }
 
 // A transport that keeps what is sent, and whose peers are on the same host.

@@ -28,10 +28,8 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeTcpTransport(const Clock& clock,
                                                             const TransportOptions& options);
 
 // UNIMPLEMENTED where this build has no UCX.
-absl::StatusOr<std::unique_ptr<Transport>> MakeUcxTransport(const Clock& clock,
-                                                            TransportHandler& handler,
-                                                            const TransportOptions& options,
-                                                            const std::string& devices,
-                                                            const std::string& transports);
+absl::StatusOr<std::unique_ptr<Transport>> MakeUcxTransport(
+    const Clock& clock, TransportHandler& handler, const TransportOptions& options,
+    const std::string& devices, const std::string& transports, int gid_index);
 
 }  // namespace forebay

@@ -11,7 +11,12 @@ set -uo pipefail
 here=$(dirname "$(realpath "$0")")
 bin=${FOREBAY_BIN:?set FOREBAY_BIN to the folder with forebayd and forebay-worker}
 path=auto model=$here/../models/forebay_tiny.bin generate=32 keep= daemons=3
-ucx_transports=${FOREBAY_DEMO_UCX_TRANSPORTS:-tcp,self} ucx_devices=${FOREBAY_DEMO_UCX_DEVICES:-}
+# For RDMA: what UCX may use, the daemons' devices, the workers' devices, and the address index.
+ucx_transports=${FOREBAY_DEMO_UCX_TRANSPORTS:-tcp} ucx_devices=${FOREBAY_DEMO_UCX_DEVICES:-lo}
+ucx_worker_devices=${FOREBAY_DEMO_UCX_WORKER_DEVICES:-$ucx_devices}
+ucx_gid=${FOREBAY_DEMO_UCX_GID:-}
+# An emulated machine is slow.
+deadline_ms=${FOREBAY_DEMO_DEADLINE_MS:-5000} peer_timeout_ms=${FOREBAY_DEMO_PEER_TIMEOUT_MS:-5000}
 for argument in "$@"; do
     case $argument in
         --path=*) path=${argument#*=} ;;
@@ -51,6 +56,8 @@ data_plane {
   ucx_address: "$ucx_address"
   ucx_transports: "$ucx_transports"
   ucx_devices: "$ucx_devices"
+  ucx_gid_index: ${ucx_gid:--1}
+  peer_timeout_ms: $peer_timeout_ms
 }
 dram { capacity_bytes: 134217728 }
 CONFIG
@@ -76,7 +83,8 @@ value() { sed -n "s/^$2=//p" "$work/$1.result"; }
 worker() { # worker NAME ROLE PROMPT_FILE EXTRA…
     local name=$1 role=$2 prompt=$3
     shift 3
-    "$bin/forebay-worker" --model "$model" --daemons "$addresses" --role "$role" --path "$path" \
+    "$bin/forebay-worker" --model "$model" --daemons "$addresses" --role "$role" --path "$path" --ucx-transports "$ucx_transports" --ucx-devices "$ucx_worker_devices" \
+        ${ucx_gid:+--ucx-gid-index "$ucx_gid"} --deadline-ms "$deadline_ms" \
         --prompt-file "$prompt" --generate "$generate" --result "$work/$name.result" "$@" \
         2> "$work/$name.err" || fail "the $name worker failed: $(cat "$work/$name.err")"
 }

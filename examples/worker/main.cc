@@ -28,6 +28,8 @@ constexpr char kUsage[] =
                                both:    fetch, compute, publish
   --generate N                 tokens to generate, greedily (32)
   --path auto|local|tcp|ucx    the way to the daemons' data (auto)
+  --ucx-transports T, --ucx-devices D, --ucx-gid-index N
+                               what UCX may use here, as in UCX_TLS and UCX_NET_DEVICES
   --compare                    decode: first compute everything without the pool, to compare times
   --always-fetch               fetch even where recomputing is estimated to be faster
   --deadline-ms N              for each call to the pool (5000)
@@ -41,6 +43,7 @@ struct Arguments {
   std::vector<uint32_t> tokens;
   std::vector<std::string> daemons;
   PathChoice path = PathChoice::kAuto;
+  UcxChoice ucx;
   GenerateOptions generate;
   bool compare = false;
 };
@@ -83,6 +86,14 @@ absl::Status ApplyFlag(const std::string& flag, const std::string& value, Argume
     arguments->generate.deadline = ms * kMillisecond;
   } else if (flag == "--path") {
     FB_ASSIGN_OR_RETURN(arguments->path, ParsePath(value));
+  } else if (flag == "--ucx-transports") {
+    arguments->ucx.transports = value;
+  } else if (flag == "--ucx-devices") {
+    arguments->ucx.devices = value;
+  } else if (flag == "--ucx-gid-index") {
+    uint32_t index = 0;
+    FB_RETURN_IF_ERROR(ParseNumber(flag, value, &index));
+    arguments->ucx.gid_index = static_cast<int>(index);
   } else if (flag == "--result") {
     arguments->result_file = value;
   } else {
@@ -177,6 +188,7 @@ absl::Status Run(const Arguments& arguments) {
     ClientOptions options;
     for (const std::string& daemon : arguments.daemons) options.daemons.push_back({daemon, 1.0});
     options.path = arguments.path;
+    options.ucx = arguments.ucx;
     options.name = absl::StrCat("forebay-worker/", arguments.role);
     FB_ASSIGN_OR_RETURN(client, PoolClient::Connect(std::move(options)));
   }

@@ -50,6 +50,7 @@ programs=(
     forebay-verbs=bin/forebay-verbs
     forebayd=?bin/forebayd
     forebayctl=?bin/forebayctl
+    forebay-worker=?bin/forebay-worker
 )
 specs=()
 for entry in "${programs[@]}"; do
@@ -61,8 +62,11 @@ for entry in "${programs[@]}"; do
     esac
 done
 
+specs+=(/bin/bash:/usr/bin/bash)        # for examples/demo/demo.sh
+
 mkdir -p "$work"
 "$here/fetch_kernel.sh" "$work"
 "$here/build_initramfs.sh" -w "$work" "${specs[@]}"
 "$here/run_vm.sh" -w "$work" -t "$limit" -v "time_scale=$time_scale" -f "$here/guest/checks:checks" \
+    -f "$root/examples/demo:examples/demo" -f "$root/examples/models:examples/models" \
     "$here/guest/main.sh" ${checks[@]+"${checks[@]}"}
