@@ -9,7 +9,7 @@ namespace forebay {
 namespace {
 
 // Copied, then hashed where it arrived. With the block that is fetched ahead it fills half of a
-// first-level cache of 32 KiB. Measured on an Intel Sapphire Rapids: 4 to 8 KiB are best.
+// first-level cache.
 constexpr size_t kCopyBlockBytes = size_t{8} << 10;
 // One block of XXH3: hashing does not buffer in between.
 constexpr size_t kHashBytes = 1024;
