@@ -15,7 +15,8 @@ path=auto model=$here/../models/forebay_tiny.bin generate=32 keep= daemons=3
 ucx_transports=${FOREBAY_DEMO_UCX_TRANSPORTS:-tcp} ucx_devices=${FOREBAY_DEMO_UCX_DEVICES:-lo}
 ucx_worker_devices=${FOREBAY_DEMO_UCX_WORKER_DEVICES:-$ucx_devices}
 ucx_gid=${FOREBAY_DEMO_UCX_GID:-}
-# An emulated machine is slow.
+# An emulated machine is slow: more time, and only the ends of the prompts.
+prompt_bytes=${FOREBAY_DEMO_PROMPT_BYTES:-100000}
 deadline_ms=${FOREBAY_DEMO_DEADLINE_MS:-5000} peer_timeout_ms=${FOREBAY_DEMO_PEER_TIMEOUT_MS:-5000}
 for argument in "$@"; do
     case $argument in
@@ -89,8 +90,10 @@ worker() { # worker NAME ROLE PROMPT_FILE EXTRA…
         2> "$work/$name.err" || fail "the $name worker failed: $(cat "$work/$name.err")"
 }
 compared=0
-for prompt in "$here"/prompts/*.txt; do
-    name=$(basename "$prompt" .txt)
+for whole in "$here"/prompts/*.txt; do
+    name=$(basename "$whole" .txt)
+    prompt=$work/prompt
+    tail -c "$prompt_bytes" "$whole" > "$prompt"
     echo
     echo "prompt:  $name, $(wc -c < "$prompt") bytes, ending in «$(tail -c 32 "$prompt")»"
     worker prefill prefill "$prompt"
