@@ -283,21 +283,6 @@ TEST(ClientNodeTest, APublishEndsAtItsDeadlineAndSaysWhatWasRefused) {
   world.network.MendAll();
 }
 
-TEST(ClientNodeTest, AFullPoolRefusesWithAnErrorAndKeepsNothingHalf) {
-  ClientWorld world(1);
-  const KvLayout layout = SmallLayout();
-  auto client = world.NewClient("client");
-  FB_ASSERT_OK(client->Open(SpecOf(layout)));
-  // All of it leased, so that nothing can be evicted: at most four fifths may be pinned.
-  EngineMemory source(layout, 60000);
-  const std::vector<PageKey> keys = Chain(client->root, 60000);
-  PublishOptions options;
-  options.deadline = 60 * kSecond;
-  const auto published = client->Publish(keys, source.view, options);
-  FB_ASSERT_OK(published);
-  EXPECT_EQ(published->pages_stored + published->pages_refused, 60000u);
-}
-
 TEST(ClientNodeTest, TwoTenantsWithTheSameNamesShareNothing) {
   ClientWorld tenants(1);
   tenants.KillNode(0);
