@@ -8,21 +8,8 @@
 namespace forebay {
 namespace {
 
-// Copied, then hashed where it arrived. With the block that is fetched ahead it fills half of a
-// first-level cache.
-constexpr size_t kCopyBlockBytes = size_t{8} << 10;
-// One block of XXH3: hashing does not buffer in between.
-constexpr size_t kHashBytes = 1024;
-constexpr size_t kCacheLineBytes = 64;
-
-// Asks for the memory of the next block while this one is hashed, so that the memory never rests:
-// from 0.82 to 0.96 of memcpy for buffers that are not aligned to a cache line.
-void PrefetchCopy(std::byte* to, const std::byte* from, size_t bytes) {
-  for (size_t at = 0; at < bytes; at += kCacheLineBytes) {
-    __builtin_prefetch(from + at, /*rw=*/0);
-    __builtin_prefetch(to + at, /*rw=*/1);
-  }
-}
+// Up to here XXH3 wants its input in one piece.
+constexpr uint64_t kShortBytes = 240;
 
 const ForebayChecksumKernel& ChooseKernel() {
 #if defined(__x86_64__)
@@ -43,46 +30,81 @@ const ForebayChecksumKernel& Kernel() {
 uint64_t ChecksumOf(Bytes bytes) { return Kernel().hash(bytes.data(), bytes.size()); }
 
 uint64_t CopyAndChecksum(void* to, const void* from, size_t bytes) {
-  if (bytes == 0) return ChecksumOf({});
-  if (bytes <= kCopyBlockBytes) {
-    std::memcpy(to, from, bytes);
-    return Kernel().hash(to, bytes);
-  }
   RunningChecksum running;
   running.CopyAndUpdate(to, from, bytes);
   return running.Digest();
 }
 
 void RunningChecksum::Reset() {
-  Kernel().reset(state_);
+  Kernel().begin(accumulators_);
+  held_bytes_ = 0;
+  block_at_ = 0;
   bytes_ = 0;
 }
 
 void RunningChecksum::Update(Bytes bytes) {
-  if (bytes.empty()) return;
-  Kernel().update(state_, bytes.data(), bytes.size());
-  bytes_ += bytes.size();
+  Take(nullptr, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
 }
 
 void RunningChecksum::CopyAndUpdate(void* to, const void* from, size_t bytes) {
-  auto* target = static_cast<std::byte*>(to);
-  const auto* source = static_cast<const std::byte*>(from);
-  while (bytes > 0) {
-    const size_t block = std::min(bytes, kCopyBlockBytes);
-    std::memcpy(target, source, block);
-    bytes -= block;
-    const size_t ahead = std::min(bytes, kCopyBlockBytes);
-    for (size_t at = 0; at < block; at += kHashBytes) {
-      if (at < ahead) {
-        PrefetchCopy(target + block + at, source + block + at, std::min(ahead - at, kHashBytes));
-      }
-      Update({target + at, std::min(block - at, kHashBytes)});
+  Take(static_cast<unsigned char*>(to), static_cast<const unsigned char*>(from), bytes);
+}
+
+void RunningChecksum::Take(unsigned char* to, const unsigned char* from, size_t bytes) {
+  const ForebayChecksumKernel& kernel = Kernel();
+  bytes_ += bytes;
+  if (bytes_ > kHeldBytesMax) {
+    const size_t beyond = held_bytes_ % kStripeBytes;
+    if (beyond > 0) {
+      const size_t filled = std::min(bytes, kStripeBytes - beyond);
+      Hold(&to, &from, filled);
+      bytes -= filled;
     }
-    target += block;
-    source += block;
+    if (bytes >= 2 * kStripeBytes) {
+      const size_t stripes = bytes / kStripeBytes - 1;
+      block_at_ = kernel.eat(accumulators_, block_at_, held_, held_bytes_ / kStripeBytes);
+      held_bytes_ = 0;
+      if (to == nullptr) {
+        block_at_ = kernel.eat(accumulators_, block_at_, from, stripes);
+      } else {
+        block_at_ = kernel.copy(accumulators_, block_at_, to, from, stripes);
+        to += stripes * kStripeBytes;
+      }
+      from += stripes * kStripeBytes;
+      bytes -= stripes * kStripeBytes;
+    }
+  }
+  Hold(&to, &from, bytes);
+}
+
+void RunningChecksum::Hold(unsigned char** to, const unsigned char** from, size_t bytes) {
+  while (bytes > 0) {
+    if (held_bytes_ == kHeldBytesMax) {
+      constexpr size_t kEaten = kHeldBytesMax - kStripeBytes;
+      block_at_ = Kernel().eat(accumulators_, block_at_, held_, kEaten / kStripeBytes);
+      std::memcpy(held_, held_ + kEaten, kStripeBytes);
+      held_bytes_ = kStripeBytes;
+    }
+    const size_t now = std::min(bytes, kHeldBytesMax - held_bytes_);
+    unsigned char* const end = held_ + held_bytes_;
+    std::memcpy(end, *from, now);
+    if (*to != nullptr) {
+      std::memcpy(*to, end, now);  // from what will be eaten: each byte is read once
+      *to += now;
+    }
+    *from += now;
+    held_bytes_ += now;
+    bytes -= now;
   }
 }
 
-uint64_t RunningChecksum::Digest() const { return Kernel().digest(state_); }
+uint64_t RunningChecksum::Digest() const {
+  const ForebayChecksumKernel& kernel = Kernel();
+  if (bytes_ <= kShortBytes) return kernel.hash(held_, held_bytes_);
+  alignas(64) uint64_t accumulators[8];
+  std::memcpy(accumulators, accumulators_, sizeof(accumulators));
+  kernel.eat(accumulators, block_at_, held_, (held_bytes_ - 1) / kStripeBytes);
+  return kernel.digest(accumulators, held_ + held_bytes_ - kStripeBytes, bytes_);
+}
 
 }  // namespace forebay

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/checksum_kernel.h"
@@ -29,6 +31,14 @@ struct NamedKernel {
   std::string name;
   const ForebayChecksumKernel& kernel;
 };
+
+// The race is the point of it.
+#if defined(__SANITIZE_THREAD__)
+__attribute__((no_sanitize("thread")))
+#endif
+uint64_t CopyWhileItChanges(void* to, const void* from, size_t bytes) {
+  return CopyAndChecksum(to, from, bytes);
+}
 
 // Those that this processor can run.
 std::vector<NamedKernel> Kernels() {
@@ -99,19 +109,83 @@ TEST(ChecksumTest, PiecesAddUpToTheWhole) {
   }
 }
 
-TEST(ChecksumTest, StreamingKernelsAgree) {
+// The loop over long input, in each instruction set, from any place in a block and to any address.
+TEST(ChecksumTest, KernelsEatAndCopyAlike) {
   const std::vector<std::byte> pattern = Pattern();
+  const auto* from = reinterpret_cast<const unsigned char*>(pattern.data()) + 5;
   for (const NamedKernel& named : Kernels()) {
-    alignas(64) unsigned char state[640];
-    named.kernel.reset(state);
-    size_t at = 0;
-    for (const size_t piece : {1, 255, 256, 257, 4096, 16384, 100'000}) {
-      named.kernel.update(state, pattern.data() + at, piece);
-      at += piece;
-      EXPECT_EQ(named.kernel.digest(state), ChecksumOf(First(pattern, at)))
-          << named.name << " " << at;
+    SeededRandom random(3);
+    for (int round = 0; round < 300; ++round) {
+      alignas(64) uint64_t eaten[8], copied[8];
+      named.kernel.begin(eaten);
+      named.kernel.begin(copied);
+      unsigned eaten_at = 0, copied_at = 0;
+      size_t stripes = 0;
+      while (stripes == 0 || random.Below(3) > 0) {
+        const size_t now = random.Below(random.Below(4) == 0 ? 1200 : 20);
+        const size_t shift = random.Below(2) == 0 ? 0 : random.Below(64);
+        std::vector<unsigned char> space(64 * now + 256, 0xee);
+        unsigned char* to = space.data();
+        while (reinterpret_cast<uintptr_t>(to) % 64 != 0) ++to;
+        to += shift;
+        eaten_at = named.kernel.eat(eaten, eaten_at, from + 64 * stripes, now);
+        copied_at = named.kernel.copy(copied, copied_at, to, from + 64 * stripes, now);
+        ASSERT_EQ(eaten_at, copied_at) << named.name;
+        ASSERT_EQ(std::memcmp(to, from + 64 * stripes, 64 * now), 0) << named.name << " " << now;
+        ASSERT_EQ(to[64 * now], 0xee) << named.name << " wrote beyond the end";
+        if (to > space.data()) {
+          ASSERT_EQ(to[-1], 0xee) << named.name << " wrote before the start";
+        }
+        stripes += now;
+      }
+      ASSERT_EQ(std::memcmp(eaten, copied, sizeof(eaten)), 0) << named.name << " " << stripes;
+      const size_t last = 1 + random.Below(64);  // of which 1 to 64 bytes are the end
+      const size_t total = 64 * stripes + last;
+      if (total <= 240) continue;
+      EXPECT_EQ(named.kernel.digest(eaten, from + total - 64, total),
+                named.kernel.hash(from, total))
+          << named.name << " " << total;
     }
   }
+}
+
+// Every length about where the method changes, in two pieces cut at every place.
+TEST(ChecksumTest, EveryCutOfAShortInput) {
+  const std::vector<std::byte> pattern = Pattern();
+  for (size_t total = 0; total <= 460; total += total < 230 || total > 270 ? 23 : 1) {
+    const uint64_t whole = ChecksumOf(First(pattern, total));
+    for (size_t cut = 0; cut <= total; ++cut) {
+      std::vector<std::byte> copy(total);
+      RunningChecksum updated, copied;
+      updated.Update(First(pattern, cut));
+      updated.Update(Bytes(pattern).subspan(cut, total - cut));
+      copied.CopyAndUpdate(copy.data(), pattern.data(), cut);
+      copied.CopyAndUpdate(copy.data() + cut, pattern.data() + cut, total - cut);
+      ASSERT_EQ(updated.Digest(), whole) << cut << " of " << total;
+      ASSERT_EQ(copied.Digest(), whole) << cut << " of " << total;
+      ASSERT_EQ(std::memcmp(copy.data(), pattern.data(), total), 0) << cut << " of " << total;
+    }
+  }
+}
+
+// A source that changes while it is copied: what was hashed is what arrived, whatever that is.
+TEST(ChecksumTest, HashesWhatItWroteWhileTheSourceChanges) {
+  constexpr size_t kBytes = size_t{256} << 10;
+  std::vector<uint64_t> source(kBytes / 8);
+  std::vector<std::byte> copy(kBytes + 64);
+  std::atomic<bool> stop{false};
+  std::thread writer([&] {
+    for (uint64_t value = 1; !stop.load(std::memory_order_relaxed); ++value) {
+      for (uint64_t& word : source) std::atomic_ref(word).store(value, std::memory_order_relaxed);
+    }
+  });
+  for (int round = 0; round < 200; ++round) {
+    std::byte* const to = copy.data() + (round % 2 == 0 ? 0 : round % 64);
+    const uint64_t checksum = CopyWhileItChanges(to, source.data(), kBytes);
+    EXPECT_EQ(checksum, ChecksumOf({to, kBytes})) << round;
+  }
+  stop.store(true);
+  writer.join();
 }
 
 TEST(ChecksumTest, ACopiedStateGoesOnAlone) {

@@ -1,6 +1,7 @@
 #include "base/reactor.h"
 
 #include <poll.h>
+#include <sched.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -19,6 +20,9 @@ namespace {
 // Above this a turn holds up everything else that its reactor owns.
 constexpr Nanos kLongTurnNanos = kMillisecond;
 
+// A spin that lasts longer offers its core to whoever else wants it.
+constexpr Nanos kPoliteAfterNanos = 10 * kMicrosecond;
+
 void RelaxCpu() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -30,7 +34,10 @@ void RelaxCpu() {
 }  // namespace
 
 Reactor::Reactor(const Clock& clock, Options options)
-    : clock_(clock), options_(options), mailbox_(options.mailbox_capacity) {
+    : clock_(clock),
+      options_(options),
+      spin_(options.spin_ns, options.spin_ns_max),
+      mailbox_(options.mailbox_capacity) {
   wake_fd_ = eventfd(/*initval=*/0, EFD_NONBLOCK | EFD_CLOEXEC);
   FB_CHECK(wake_fd_ >= 0);
 }
@@ -85,11 +92,19 @@ void Reactor::RunUntil(const std::function<bool()>& stop, Nanos deadline) {
   while (!stopped() && !stop()) {
     const bool worked = TurnOnce();
     const Nanos now = clock_.Now();
-    if (worked) last_work = now;
+    if (worked) {
+      if (now - last_work > spin_.current()) spin_.NoteGap(now - last_work);
+      last_work = now;
+    }
     if (now >= deadline) return;
     if (worked) continue;
-    if (now - last_work < options_.spin_ns) {
-      RelaxCpu();
+    if (now - last_work < spin_.current()) {
+      // Whom we wait for may be on this very core.
+      if (now - last_work < kPoliteAfterNanos) {
+        RelaxCpu();
+      } else {
+        sched_yield();
+      }
       continue;
     }
     Sleep(deadline);

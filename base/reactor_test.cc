@@ -107,6 +107,30 @@ TEST(ReactorTest, TasksThatPostTasksDoNotHoldUpATurn) {
   EXPECT_EQ(runs, 8);
 }
 
+TEST(SpinWindowTest, GrowsForGapsWorthIt) {
+  SpinWindow window(20, 200);
+  EXPECT_EQ(window.current(), 20);
+  window.NoteGap(70);
+  EXPECT_EQ(window.current(), 140);
+  window.NoteGap(150);
+  EXPECT_EQ(window.current(), 200);
+  window.NoteGap(201);  // the first that is too long
+  EXPECT_EQ(window.current(), 100);
+  for (int i = 0; i < 10; ++i) window.NoteGap(kSecond);
+  EXPECT_EQ(window.current(), 20);
+}
+
+TEST(SpinWindowTest, NeverSpinsWhereItMayNot) {
+  SpinWindow never(0, 0);
+  never.NoteGap(0);
+  never.NoteGap(50);
+  EXPECT_EQ(never.current(), 0);
+  SpinWindow fixed(300, 0);
+  fixed.NoteGap(301);
+  fixed.NoteGap(kSecond);
+  EXPECT_EQ(fixed.current(), 300);
+}
+
 TEST(ReactorTest, LongTurnsAreCounted) {
   testing::ManualClock clock;
   Reactor reactor(clock, {});
