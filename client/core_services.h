@@ -34,10 +34,11 @@ struct ClientCoreOptions {
   uint64_t fetch_window_bytes = 64ull << 20;    // asked for and not yet here, per daemon
   uint64_t publish_window_bytes = 32ull << 20;  // sent and not yet answered, per daemon
   uint64_t get_message_bytes = 4ull << 20;      // of payload asked for by one Get
-  uint64_t put_message_bytes = 4ull << 20;      // of payload in one Put over a network
-  // In one Put over shared memory: small enough that bytes just hashed are still in the processor's
-  // second-level cache when the transport copies them.
-  uint64_t put_message_bytes_local = 512ull << 10;
+  // Of payload in one Put over a network. After each the transport gets a turn, so that one crosses
+  // while the next is hashed.
+  uint64_t put_message_bytes = 1ull << 20;
+  // In one Put over shared memory: so small that the daemon copies one while the next is filled.
+  uint64_t put_message_bytes_local = 256ull << 10;
   // Bytes copied or hashed in one turn before others get theirs.
   uint64_t slice_bytes = 2ull << 20;
   uint64_t seed = 1;  // of the jitter

@@ -230,6 +230,14 @@ uint64_t DaemonLink::SendPayload(Bytes header, PayloadRanges payload, ClientOp& 
   return token;
 }
 
+MutableBytes DaemonLink::LendSendBuffer(size_t header_bytes, size_t bytes) {
+  return port_->transport().LendSendBuffer(endpoint_, header_bytes, bytes);
+}
+
+size_t DaemonLink::send_buffer_bytes_max() const {
+  return port_->transport().send_buffer_bytes_max();
+}
+
 uint64_t DaemonLink::NewLanding(ClientOp& op) {
   const uint64_t token = services_.NextId();
   landings_[token] = &op;

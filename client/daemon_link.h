@@ -66,6 +66,9 @@ class DaemonLink final : public EndpointOwner {
   void Send(Bytes header);
   // With one. `op` gets OnSent with the token that is returned; until then the payload is borrowed.
   uint64_t SendPayload(Bytes header, PayloadRanges payload, ClientOp& op);
+  // As Transport's, to this daemon.
+  MutableBytes LendSendBuffer(size_t header_bytes, size_t bytes);
+  size_t send_buffer_bytes_max() const;
   // A token for a landing of `op`, which gets OnLanded with it.
   uint64_t NewLanding(ClientOp& op);
   // Closes the connection, which hands back every buffer; it will be made again.

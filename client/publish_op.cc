@@ -56,7 +56,8 @@ uint32_t PublishOp::OfferPagesMax() const {
 void PublishOp::Advance(Nanos now) {
   if (!ending_ && (cancelled() || now >= deadline())) BeginEnd(now);
   if (!ending_) {
-    uint64_t slice = services().options.slice_bytes;
+    // Never more than one message at a time over a network, whoever drives.
+    uint64_t slice = std::min(services().options.slice_bytes, services().options.put_message_bytes);
     bool ended = true;
     for (uint16_t daemon = 0; daemon < streams_.size(); ++daemon) {
       AdvanceStream(daemon, &slice);
@@ -240,11 +241,17 @@ void PublishOp::Confirm(Stream& stream, const std::vector<uint8_t>& bits) {
   if (stream.offer_end == stream.pages.size()) stream.step = Step::kEnded;
 }
 
-uint64_t PublishOp::HashPart(const std::vector<MutableBytes>& runs) const {
-  if (runs.size() == 1) return ChecksumOf(runs[0]);
-  RunningChecksum checksum;
-  for (MutableBytes run : runs) checksum.Update(run);
-  return checksum.Digest();
+// The items of the next Put, from the stream's next one on, and their bytes together.
+size_t PublishOp::CountPutItems(const Stream& stream, uint64_t bytes_max, uint64_t* bytes) const {
+  size_t count = 0;
+  *bytes = 0;
+  while (stream.next_item + count < stream.items.size() && count < wire::kPutItemsMax) {
+    const uint64_t more = ns_.parts[stream.items[stream.next_item + count].part].raw_bytes;
+    if (count > 0 && *bytes + more > bytes_max) break;
+    *bytes += more;
+    ++count;
+  }
+  return count;
 }
 
 bool PublishOp::SendPut(uint16_t daemon, uint64_t* slice) {
@@ -255,27 +262,45 @@ bool PublishOp::SendPut(uint16_t daemon, uint64_t* slice) {
   if (stream.outstanding_bytes >= options.publish_window_bytes) return false;
   const uint64_t bytes_max = link.path() == PathChoice::kLocal ? options.put_message_bytes_local
                                                                : options.put_message_bytes;
-  std::vector<wire::PutItem> wire_items;
-  PayloadRanges payload;
   PutRequest request;
   request.daemon = daemon;
+  const size_t count = CountPutItems(stream, bytes_max, &request.bytes);
+  const size_t header_bytes =
+      sizeof(wire::Head) + sizeof(wire::Put) + count * sizeof(wire::PutItem);
+  // Copied once and hashed on the way, where the transport would copy it anyway.
+  MutableBytes lent;
+  if (request.bytes <= link.send_buffer_bytes_max()) {
+    lent = link.LendSendBuffer(header_bytes, request.bytes);
+    const bool own_are_under_way = std::any_of(
+        sends_.begin(), sends_.end(), [&](const auto& send) { return send.second == daemon; });
+    if (lent.empty() && own_are_under_way) return false;  // OnSent wakes us
+  }
+  std::vector<wire::PutItem> wire_items;
+  PayloadRanges payload;
+  if (!lent.empty()) payload.push_back(lent);
   std::vector<MutableBytes> runs;
-  while (stream.next_item < stream.items.size() && request.items.size() < wire::kPutItemsMax) {
-    const Item item = stream.items[stream.next_item];
+  for (size_t i = 0; i < count; ++i) {
+    const Item item = stream.items[stream.next_item++];
     const PartSpec& part = ns_.parts[item.part];
-    if (!request.items.empty() && request.bytes + part.raw_bytes > bytes_max) break;
-    ++stream.next_item;
     view_.PartRuns(ns_.spec.layout, part, item.page, &runs);
+    RunningChecksum checksum;
+    for (MutableBytes run : runs) {
+      if (lent.empty()) {
+        checksum.Update(run);
+        payload.push_back(run);
+      } else {
+        checksum.CopyAndUpdate(lent.data(), run.data(), run.size());
+        lent.remove_prefix(run.size());
+      }
+    }
     wire::PutItem put;
     put.key = keys_[item.page];
     put.parent = item.page == 0 ? *ns_.root : keys_[item.page - 1];
     put.part = item.part;
     put.header = MakeFrameHeader(ns_.spec.layout, part, put.key, item.page, CodecId::kRaw,
-                                 part.raw_bytes, HashPart(runs));
+                                 part.raw_bytes, checksum.Digest());
     wire_items.push_back(put);
-    for (MutableBytes run : runs) payload.push_back(run);
     request.items.push_back(item);
-    request.bytes += part.raw_bytes;
   }
   *slice -= std::min(*slice, request.bytes);
   stream.outstanding_bytes += request.bytes;

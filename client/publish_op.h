@@ -71,7 +71,7 @@ class PublishOp final : public ClientOp {
   void AdvanceStream(uint16_t daemon, uint64_t* slice);
   // True if a message went out.
   bool SendPut(uint16_t daemon, uint64_t* slice);
-  uint64_t HashPart(const std::vector<MutableBytes>& runs) const;
+  size_t CountPutItems(const Stream& stream, uint64_t bytes_max, uint64_t* bytes) const;
   void Refuse(const Item& item, const absl::Status& why);
   void RefuseRest(uint16_t daemon, const absl::Status& why);
   void EndPut(uint64_t request, const absl::Status& why);

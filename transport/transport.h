@@ -111,6 +111,16 @@ class Transport : public Pollable {
   virtual absl::StatusOr<EndpointId> Connect(absl::string_view address, Nanos deadline) = 0;
   // Never fails by itself: an endpoint that is unknown or closed gives OnSent(UNAVAILABLE).
   virtual void Send(EndpointId endpoint, OutgoingMessage message) = 0;
+  // Memory of the transport's own where a payload of `bytes` may be put together. As the only range
+  // of the next Send() to this endpoint, with a header of at most `header_bytes`, it goes without
+  // another copy. Void after any Send() to the endpoint and after Poll(). Empty where nothing is
+  // free now, or `bytes` are more than send_buffer_bytes_max().
+  virtual MutableBytes LendSendBuffer(EndpointId /*endpoint*/, size_t /*header_bytes*/,
+                                      size_t /*bytes*/) {
+    return {};
+  }
+  // 0 where the transport reads payloads where they lie.
+  virtual size_t send_buffer_bytes_max() const { return 0; }
   // Ends an endpoint at once; what is in flight is handed back with CANCELLED; OnClosed follows.
   virtual void Close(EndpointId endpoint) = 0;
 };

@@ -80,6 +80,15 @@ absl::Status LocalChannel::Send(OutgoingMessage message) {
     return full;
   }
   queued_bytes_ += bytes;
+  const Lent lent = std::exchange(lent_, {});
+  if (!lent.bytes.empty() && !message.payload.empty() &&
+      message.payload[0].data() == lent.bytes.data()) {
+    FB_CHECK(message.payload.size() == 1 && outgoing.payload_bytes == lent.bytes.size() &&
+             message.header.size() <= lent.header_bytes);
+    staging_tail_ += lent.skipped;
+    WriteLent(message, bytes);
+    return absl::OkStatus();
+  }
   const bool at_once = control_.empty() && writer_.Fits(message.header.size());
   if (outgoing.payload_bytes == 0 && at_once) {
     writer_.Write({.kind = RecordKind::kMessage,
@@ -102,8 +111,23 @@ absl::Status LocalChannel::Send(OutgoingMessage message) {
   return absl::OkStatus();
 }
 
+MutableBytes LocalChannel::LendSendBuffer(size_t header_bytes, size_t bytes) {
+  lent_ = {};
+  // What waits is staged first: the area is freed in the order of the ring.
+  if (!open() || !control_.empty() || !bulk_.empty()) return {};
+  if (bytes == 0 || bytes > staging_.size() / 2) return {};
+  const uint64_t chunks = (bytes + setup_.shared_chunk_bytes - 1) / setup_.shared_chunk_bytes;
+  if (RecordBytes(header_bytes) + chunks * RecordBytes(0) > writer_.free_bytes()) return {};
+  uint64_t skipped = 0;
+  const MutableBytes room = FreeStaging(bytes, &skipped);
+  if (room.empty()) return {};
+  lent_ = {.bytes = room.subspan(0, bytes), .skipped = skipped, .header_bytes = header_bytes};
+  return lent_.bytes;
+}
+
 bool LocalChannel::Poll(Nanos now, uint64_t bytes_max) {
   now_ = now;
+  lent_ = {};
   bool worked = false;
   if (open()) worked |= TakeAcknowledgements(now);
   if (open()) worked |= Receive(now, bytes_max);
@@ -331,20 +355,15 @@ uint64_t LocalChannel::WriteShared(Outgoing& message, const ExportedMemory& memo
 }
 
 uint64_t LocalChannel::WriteStaged(Outgoing& message) {
-  MutableBytes room = FreeStaging();
   // Quarters of a small payload, so that the receiver copies one while we fill the next.
   const uint64_t chunk_bytes =
       std::min(setup_.staged_chunk_bytes,
                std::max(kChunkBytesMin, message.payload_bytes / kChunksPerPayload));
   const uint64_t wanted = std::min(message.payload_bytes - message.sent_bytes, chunk_bytes);
-  if (room.size() < wanted) {
-    // What is left before the end of the area is too short: go round, if the beginning is free.
-    const uint64_t to_end = staging_.size() - staging_tail_ % staging_.size();
-    const uint64_t used = staging_tail_ - staging_head_;
-    if (room.size() < to_end || staging_.size() - used < to_end + wanted) return 0;
-    staging_tail_ += to_end;
-    room = staging_;
-  }
+  uint64_t skipped = 0;
+  const MutableBytes room = FreeStaging(wanted, &skipped);
+  if (room.empty()) return 0;
+  staging_tail_ += skipped;
   const auto offset = static_cast<uint64_t>(room.data() - staging_.data());
   uint64_t bytes = 0;
   while (bytes < wanted) {
@@ -363,6 +382,45 @@ uint64_t LocalChannel::WriteStaged(Outgoing& message) {
   message.sent_bytes += bytes;
   Track(message, /*shared_bytes=*/0);
   return bytes;
+}
+
+// The message and its chunks, which lie in the staging area already. There is room for the records.
+void LocalChannel::WriteLent(const OutgoingMessage& message, uint64_t queued_bytes) {
+  const Bytes payload = message.payload[0];
+  writer_.Write({.kind = RecordKind::kMessage,
+                 .header_bytes = static_cast<uint32_t>(message.header.size()),
+                 .payload_bytes = payload.size()},
+                message.header);
+  const auto offset = static_cast<uint64_t>(payload.data() - staging_.data());
+  for (uint64_t at = 0; at < payload.size();) {
+    const uint64_t bytes = std::min(payload.size() - at, setup_.shared_chunk_bytes);
+    writer_.Write({.kind = RecordKind::kStaged, .payload_bytes = bytes, .offset = offset + at});
+    at += bytes;
+    staging_tail_ += AlignUp(bytes);
+    const bool last = at == payload.size();
+    in_flight_.push_back({.end = writer_.tail(),
+                          .staging_tail = staging_tail_,
+                          .token = last ? message.token : 0,
+                          .queued_bytes = last ? queued_bytes : 0});
+  }
+  if (message.token != 0) ++tokens_in_flight_;
+  ++setup_.counts->messages_sent;
+  setup_.counts->payload_bytes_sent += payload.size();
+  writer_.Publish();
+  Ring(kWakeOnRecords);
+}
+
+// `wanted` free bytes in one run, or none. `skipped`: what stays unused before the area's end.
+MutableBytes LocalChannel::FreeStaging(uint64_t wanted, uint64_t* skipped) const {
+  const MutableBytes room = FreeStaging();
+  *skipped = 0;
+  if (room.size() >= wanted) return room;
+  // What is left before the end of the area is too short: go round, if the beginning is free.
+  const uint64_t to_end = staging_.size() - staging_tail_ % staging_.size();
+  const uint64_t used = staging_tail_ - staging_head_;
+  if (room.size() < to_end || staging_.size() - used < to_end + wanted) return {};
+  *skipped = to_end;
+  return staging_;
 }
 
 // The free bytes from where the next chunk begins to the end of the area or the oldest chunk.

@@ -26,10 +26,11 @@ struct ExportedMemory {
 // An open local endpoint: moves messages through the shared area.
 //
 // A message is a kMessage record with its header, then its payload in chunks, each a record. A
-// chunk lies in the sender's staging area, where the sender copied it; or, when the payload is in
-// memory that the sender exports, right there, with no copy by the sender. The receiver copies
-// chunks to where they land, checksums on the way, and moves its head past the record: that is the
-// one acknowledgement. It frees the staging, and the last one of a message is what OnSent reports.
+// chunk lies in the sender's staging area, where the sender copied it or its caller, to whom the
+// area was lent, put it together; or, when the payload is in memory that the sender exports, right
+// there, with no copy by the sender. The receiver copies chunks to where they land, checksums on
+// the way, and moves its head past the record: that is the one acknowledgement. It frees the
+// staging, and the last one of a message is what OnSent reports.
 //
 // Messages without payload overtake payloads that still wait in the sender.
 //
@@ -66,6 +67,8 @@ class LocalChannel {
   // As Transport::Send(), of a message whose sizes were checked. OK: OnSent comes later, for sure.
   // Otherwise the message is not taken, and the caller answers its token.
   absl::Status Send(OutgoingMessage message);
+  // As Transport::LendSendBuffer(): a run of the staging area.
+  MutableBytes LendSendBuffer(size_t header_bytes, size_t bytes);
   // Moves what can be moved, about `bytes_max` of payload at most. True if anything moved.
   bool Poll(Nanos now, uint64_t bytes_max);
   // The socket is readable: takes the wake-up bytes away, and notices the peer's death.
@@ -108,6 +111,12 @@ class LocalChannel {
     uint64_t token = 0;         // last record of a message: OnSent then, unless 0
     uint64_t queued_bytes = 0;  // of the whole message
   };
+  // The run of the staging area that is lent, until the next Send() or Poll().
+  struct Lent {
+    MutableBytes bytes;
+    uint64_t skipped = 0;  // to the end of the area, where the run is at its beginning
+    size_t header_bytes = 0;
+  };
   // The message whose payload is arriving.
   struct Incoming {
     Landing landing;
@@ -129,8 +138,10 @@ class LocalChannel {
   uint64_t WriteChunk(Outgoing& message);
   uint64_t WriteShared(Outgoing& message, const ExportedMemory& memory);
   uint64_t WriteStaged(Outgoing& message);
+  void WriteLent(const OutgoingMessage& message, uint64_t queued_bytes);
   const ExportedMemory* Exported(const std::byte* byte) const;
   MutableBytes FreeStaging() const;
+  MutableBytes FreeStaging(uint64_t wanted, uint64_t* skipped) const;
   void Track(const Outgoing& message, uint64_t shared_bytes);
   void CheckPeer(Nanos now);
   void FailForGarbage(absl::string_view what);
@@ -157,6 +168,7 @@ class LocalChannel {
   uint64_t queued_bytes_ = 0;  // headers and payloads, from Send() until OnSent
   uint64_t staging_tail_ = 0;  // positions like those of a ring: see FreeStaging()
   uint64_t staging_head_ = 0;
+  Lent lent_;
   uint64_t shared_in_flight_ = 0;
   uint64_t tokens_in_flight_ = 0;
   bool pump_blocked_ = false;  // the last Pump() ended for want of room

@@ -175,6 +175,13 @@ void LocalTransport::Send(EndpointId endpoint, OutgoingMessage message) {
   if (!sent.ok()) FailSend(endpoint, token, std::move(sent));
 }
 
+MutableBytes LocalTransport::LendSendBuffer(EndpointId endpoint, size_t header_bytes,
+                                            size_t bytes) {
+  Peer* peer = Find(endpoint);
+  if (peer == nullptr || peer->channel == nullptr) return {};
+  return peer->channel->LendSendBuffer(header_bytes, bytes);
+}
+
 void LocalTransport::Close(EndpointId endpoint) {
   Peer* peer = Find(endpoint);
   if (peer != nullptr) Drop(*peer, absl::CancelledError("closed by this side"));

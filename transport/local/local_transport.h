@@ -46,7 +46,7 @@ struct LocalTransportOptions {
   // Of each direction of an endpoint that a peer opened: see SharedArea::Sizes. The kernel gives
   // pages as they are first used; an endpoint without payloads uses a few.
   uint64_t ring_bytes = 256 * 1024;
-  uint64_t staging_bytes = 2 << 20;
+  uint64_t staging_bytes = 8 << 20;
   uint64_t chunk_bytes = 64 * 1024;  // staged at once; at most a quarter of staging_bytes
   // Users besides our own and root that may connect, and to whose daemon we may connect.
   std::vector<uint32_t> allowed_uids;
@@ -76,6 +76,8 @@ class LocalTransport final : public Transport {
   absl::StatusOr<EndpointId> Connect(absl::string_view address, Nanos deadline) override;
   void Send(EndpointId endpoint, OutgoingMessage message) override;
   void Close(EndpointId endpoint) override;
+  MutableBytes LendSendBuffer(EndpointId endpoint, size_t header_bytes, size_t bytes) override;
+  size_t send_buffer_bytes_max() const override { return options_.staging_bytes / 2; }
 
   bool Poll(Nanos now) override;
   bool PrepareToSleep(std::vector<int>& fds) override;

@@ -49,9 +49,8 @@ class RecordWriter {
   uint64_t tail() const { return tail_; }
   // How far the reader came, by its own word.
   uint64_t consumed() const { return consumed_; }
-  bool Fits(uint64_t header_bytes) const {
-    return RecordBytes(header_bytes) <= ring_.size() - (tail_ - consumed_);
-  }
+  uint64_t free_bytes() const { return ring_.size() - (tail_ - consumed_); }
+  bool Fits(uint64_t header_bytes) const { return RecordBytes(header_bytes) <= free_bytes(); }
 
   // Requires Fits(header.size()).
   void Write(const RecordHead& head, Bytes header = {}) {

@@ -198,6 +198,38 @@ TEST_P(TransportContractTest, ManyMessagesBothWays) {
   }
 }
 
+// Payloads in memory that the transport lends, among others that wait and headers that overtake.
+TEST_P(TransportContractTest, LentBuffersArriveLikeAllOthers) {
+  constexpr int kMessages = 300;
+  ConnectedPair pair(world());
+  ASSERT_TRUE(pair.Connect());
+  SeededRandom random(9);
+  for (int i = 0; i < kMessages; ++i) {
+    for (TransportSide* side : {&pair.client, &pair.server}) {
+      const EndpointId to = side == &pair.client ? pair.at_client : pair.at_server;
+      const size_t most = side->transport().send_buffer_bytes_max() + 2;
+      const size_t limit = random.Below(8) == 0 ? std::min(most, size_t{2} << 20) : 60'000;
+      TestMessage message{.id = NextMessageId(), .range_bytes = {1 + random.Below(limit)}};
+      if (random.Below(4) == 0) message.range_bytes = {};
+      if (message.range_bytes.empty() || random.Below(4) == 0) {
+        side->Send(to, message);
+      } else {
+        side->SendLent(to, message);
+      }
+    }
+    if (random.Below(3) == 0) pair.RunFor(0, static_cast<int>(random.Below(4)));
+  }
+  EXPECT_TRUE(pair.RunUntil("messages both ways", [&] {
+    return pair.client.handler().delivered_count() == kMessages &&
+           pair.server.handler().delivered_count() == kMessages &&
+           pair.client.handler().sends_out() == 0 && pair.server.handler().sends_out() == 0;
+  }));
+  for (TransportSide* side : {&pair.client, &pair.server}) {
+    EXPECT_EQ(side->lent_count() > 0, side->transport().send_buffer_bytes_max() > 0);
+    for (const auto& [token, sent] : side->handler().sent()) FB_ASSERT_OK(sent.status) << token;
+  }
+}
+
 // Both sides push far more than any buffer between them holds: neither may wait for the other to
 // stop sending.
 TEST_P(TransportContractTest, BulkBothWaysDoesNotDeadlock) {

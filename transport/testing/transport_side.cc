@@ -109,6 +109,24 @@ uint64_t TransportSide::Send(EndpointId endpoint, const TestMessage& message) {
   return message.id;
 }
 
+uint64_t TransportSide::SendLent(EndpointId endpoint, const TestMessage& message) {
+  std::string header = message.Header();
+  const MutableBytes lent =
+      transport_->LendSendBuffer(endpoint, header.size(), message.payload_bytes());
+  if (lent.empty()) return Send(endpoint, message);
+  EXPECT_EQ(lent.size(), message.payload_bytes());
+  EXPECT_LE(lent.size(), transport_->send_buffer_bytes_max());
+  ++lent_count_;
+  FillPattern(message.id, lent);
+  payloads_[message.id];
+  handler_.ExpectSent(endpoint, message.id);
+  transport_->Send(endpoint, OutgoingMessage{.header = AsBytes(header.data(), header.size()),
+                                             .payload = {lent},
+                                             .token = message.id});
+  std::fill(header.begin(), header.end(), '\xee');
+  return message.id;
+}
+
 void TransportSide::SendBare(EndpointId endpoint, std::string header) {
   OutgoingMessage outgoing;
   outgoing.header = AsBytes(header.data(), header.size());

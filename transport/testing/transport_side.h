@@ -43,6 +43,8 @@ class TransportSide {
   EndpointId Connect(const std::string& address, Nanos within = 10 * kSecond);
   // The token of the send, for handler().sent().
   uint64_t Send(EndpointId endpoint, const TestMessage& message);
+  // The same; the payload is put together in memory that the transport lends, where it lends any.
+  uint64_t SendLent(EndpointId endpoint, const TestMessage& message);
   // A header without payload and token, so without OnSent.
   void SendBare(EndpointId endpoint, std::string header);
   // A message of a new id with `range_bytes` as payload.
@@ -51,6 +53,8 @@ class TransportSide {
   Transport& transport() { return *transport_; }
   RecordingHandler& handler() { return handler_; }
   const std::string& name() const { return name_; }
+
+  uint64_t lent_count() const { return lent_count_; }
 
   // Runs after the side's own OnSent work.
   std::function<void(EndpointId, uint64_t token, const absl::Status&)> on_sent;
@@ -61,6 +65,7 @@ class TransportSide {
   RecordingHandler handler_;
   std::map<uint64_t, std::vector<std::vector<std::byte>>> payloads_;  // by token, until OnSent
   std::vector<std::vector<std::byte>> scribbled_;                     // stay mapped
+  uint64_t lent_count_ = 0;
   std::unique_ptr<Transport> transport_;
 };
 
