@@ -1,5 +1,7 @@
 #include "client/engine.h"
 
+#include <sched.h>
+
 #include <algorithm>
 
 #include "absl/time/time.h"
@@ -110,8 +112,7 @@ void Engine::WaitUntil(const std::function<bool()>& ready, Nanos until) {
   if (!caller_driven_) {
     // A wake-up costs more than many an answer takes to come.
     const Nanos spin_end = clock_.Now() + spin_ns_;
-    while (!ready() && clock_.Now() < std::min(until, spin_end)) {
-    }
+    while (!ready() && clock_.Now() < std::min(until, spin_end)) sched_yield();
     return;
   }
   while (!ready() && clock_.Now() < until) {

@@ -223,6 +223,7 @@ std::vector<std::string> FaultsOf(const v1::PoolConfig& config) {
     faults.push_back(absl::StrCat("log_level: ", level.status().message()));
   }
   CheckRange("spin_us", config.spin_us(), 0, 1'000'000, &faults);
+  CheckRange("spin_us_max", config.spin_us_max(), 0, 1'000'000, &faults);
   return faults;
 }
 

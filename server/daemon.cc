@@ -47,6 +47,7 @@ absl::Status Daemon::Init() {
   FB_ASSIGN_OR_RETURN(PoolNodeOptions options, NodeOptionsOf(config_));
   Reactor::Options reactor_options;
   reactor_options.spin_ns = config_.spin_us() * kMicrosecond;
+  reactor_options.spin_ns_max = config_.spin_us_max() * kMicrosecond;
   reactor_ = std::make_unique<Reactor>(clock_, reactor_options);
 
   FB_ASSIGN_OR_RETURN(node_, PoolNode::Create(std::move(options), clock_, registry_));
