@@ -27,8 +27,8 @@ class Pollable {
 };
 
 // How long a reactor spins: from `least` up to `most`; twice the last gap between pieces of work
-// that was short enough to be worth it; half as long again after each that was not. So one
-// client that copies 100 us between its calls finds its daemon awake, and an idle daemon sleeps.
+// that was short enough to be worth it; halved by each that was not. So one client that copies
+// 100 us between its calls finds its daemon awake, and an idle daemon sleeps.
 class SpinWindow {
  public:
   SpinWindow(Nanos least, Nanos most)

@@ -97,6 +97,8 @@ uint64_t ClientCore::OpenNamespace(NamespaceSpec spec, Nanos duration, Done<Open
   op_ns_[id] = ns_id;
   auto finish = [this, ns_id, done = std::move(done)](absl::Status ended) {
     ClientNamespace* found = Find(ns_id);
+    // What was short for this call alone.
+    if (found != nullptr) found->connect_timeout = services_.options.connect_timeout;
     if (ended.ok() && found != nullptr) {
       done(Opened{ns_id, *found->root});
       return;

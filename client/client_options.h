@@ -33,7 +33,6 @@ struct LookupOptions {
   Nanos deadline = 0;
   uint32_t lease_ms = 2000;  // 1 to wire::kLeaseMsMax
   bool probe = false;        // no lease: existence only
-  bool views = false;        // ask for locations, so that local pages can be read in place
 };
 
 struct FetchOptions {
@@ -63,6 +62,7 @@ struct FetchResult {
   std::vector<bool> pages;  // per page asked for: whole and verified. False is a miss.
   uint64_t bytes = 0;       // payload bytes that crossed
   uint64_t bytes_local = 0, bytes_tcp = 0, bytes_ucx = 0;  // by path
+  absl::Status first_error;  // why a part did not come, if one did not: daemon, part and page
 };
 
 struct PublishResult {

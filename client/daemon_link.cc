@@ -270,12 +270,9 @@ absl::Status DaemonLink::OnGreeting(wire::Reader& reader) {
   if (reader.head().op != hello_)
     return absl::InvalidArgumentError("an answer before the greeting");
   if (reader.kind() == wire::Kind::kError) {
-    wire::Error error;
-    std::vector<char> text;
-    FB_RETURN_IF_ERROR(reader.Read(&error));
-    FB_RETURN_IF_ERROR(reader.ReadArray(error.text_bytes, kHeaderBytesMax, &text));
-    return absl::Status(static_cast<absl::StatusCode>(error.status),
-                        absl::string_view(text.data(), text.size()));
+    absl::Status told;
+    FB_RETURN_IF_ERROR(wire::ReadError(reader, &told));
+    return told;
   }
   if (reader.kind() != wire::Kind::kHelloReply) {
     return absl::InvalidArgumentError("an answer to the greeting of another kind");

@@ -65,6 +65,8 @@ void Engine::RunUntilShutdown() {
 }
 
 void Engine::Shutdown() {
+  // It waits for the very thread that would be in here.
+  FB_CHECK(!OnReactor());
   shutdown_asked_.store(true, std::memory_order_release);
   reactor_.Wake();
   if (caller_driven_) {

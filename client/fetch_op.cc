@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/broken.h"
 #include "base/status_macros.h"
 #include "client/core_services.h"
@@ -93,6 +94,9 @@ void FetchOp::Advance(Nanos now) {
   if (!ending_ && (cancelled() || now >= deadline())) BeginEnd(now);
   if (!ending_) {
     uint64_t slice = services().options.slice_bytes;
+    // First what comes over a link, so that it crosses while we copy.
+    uint64_t no_copies = 0;
+    for (uint16_t daemon = 0; daemon < streams_.size(); ++daemon) Fill(daemon, now, &no_copies);
     for (uint16_t daemon = 0; daemon < streams_.size(); ++daemon) Fill(daemon, now, &slice);
     if (Idle()) ending_ = true;
   }
@@ -111,8 +115,9 @@ void FetchOp::Advance(Nanos now) {
 }
 
 bool FetchOp::Idle() const {
-  if (!requests_.empty() || !landings_.empty() || local_.active) return false;
+  if (!requests_.empty() || !landings_.empty()) return false;
   return std::all_of(streams_.begin(), streams_.end(), [&](const Stream& stream) {
+    if (stream.local.active) return false;
     return stream.lost || stream.pages.empty() ||
            (stream.again.empty() && stream.next_part == parts_.size());
   });
@@ -129,18 +134,14 @@ void FetchOp::Fill(uint16_t daemon, Nanos /*now*/, uint64_t* slice) {
   const uint64_t window = services().options.fetch_window_bytes;
   const uint64_t message_bytes = std::min(services().options.get_message_bytes, window);
   for (;;) {
-    if (local_.active) {
-      // One copy at a time over all daemons: whoever has it goes on first.
-      if (hit_->daemons[local_.item.page] != daemon) return;
-      if (!ContinueLocal(slice)) {
-        WakeUp();
-        return;
-      }
+    if (stream.local.active && !ContinueLocal(stream, slice)) {
+      WakeUp();
+      return;
     }
     if (stream.outstanding_bytes > 0 && stream.outstanding_bytes + message_bytes > window) return;
     Item item;
     if (!NextItem(stream, &item)) return;
-    if (!BeginLocal(item)) FillByGet(daemon, item);
+    if (!BeginLocal(stream, item)) FillByGet(daemon, item);
   }
 }
 
@@ -154,7 +155,7 @@ void FetchOp::FillByGet(uint16_t daemon, Item item) {
     bytes += ns_.parts[item.part].raw_bytes;
     if (items.size() == wire::kGetItemsMax || bytes >= services().options.get_message_bytes) break;
     if (!NextItem(stream, &item)) break;
-    if (BeginLocal(item)) break;
+    if (BeginLocal(stream, item)) break;
   }
   SendGet(daemon, std::move(items));
 }
@@ -193,7 +194,9 @@ absl::StatusOr<Landing> FetchOp::OnReply(DaemonLink& link, uint64_t request_id,
   FB_CHECK(it != requests_.end());
   GetRequest& request = it->second;
   if (reader.kind() == wire::Kind::kError) {
-    OnRequestLost(link, request_id, absl::OkStatus());
+    absl::Status told;
+    FB_RETURN_IF_ERROR(wire::ReadError(reader, &told));
+    OnRequestLost(link, request_id, told);
     link.EndRequest(request_id);
     return Landing::Drop();
   }
@@ -215,7 +218,9 @@ absl::StatusOr<Landing> FetchOp::OnReply(DaemonLink& link, uint64_t request_id,
   }
   if (payload_bytes == 0) {
     // Parts of no bytes do not exist, so nothing in it was a frame.
-    for (const LandingItem& landed : record.items) Settle(landed.item, absl::DataLossError(""), 0);
+    for (const LandingItem& landed : record.items) {
+      Settle(landed.item, absl::DataLossError("a frame of no bytes"), 0);
+    }
     return Landing::Drop();
   }
   landing.token = link.NewLanding(*this);
@@ -255,7 +260,7 @@ absl::Status FetchOp::PlanLanding(GetRequest& request, const std::vector<wire::G
     --request.unanswered;
     if (answer.status != 0) {
       GiveBack(request.daemon, item);
-      Missed(item);
+      Missed(item, absl::Status(static_cast<absl::StatusCode>(answer.status), "not sent"));
       continue;
     }
     absl::Status claim = CheckFrameClaim(answer.header, Expected(item));
@@ -321,7 +326,7 @@ void FetchOp::OnLanded(DaemonLink& link, uint64_t token, const absl::Status& sta
   }
 }
 
-void FetchOp::OnRequestLost(DaemonLink& link, uint64_t request_id, const absl::Status& /*why*/) {
+void FetchOp::OnRequestLost(DaemonLink& link, uint64_t request_id, const absl::Status& why) {
   WakeUp();
   const auto it = requests_.find(request_id);
   FB_CHECK(it != requests_.end());
@@ -330,19 +335,18 @@ void FetchOp::OnRequestLost(DaemonLink& link, uint64_t request_id, const absl::S
   for (size_t i = 0; i < request.items.size(); ++i) {
     if (request.answered[i]) continue;
     GiveBack(link.index(), request.items[i]);
-    Missed(request.items[i]);
+    Missed(request.items[i], why);
   }
 }
 
 // The daemon is away: what was still to come from it are misses, by not being loaded.
 void FetchOp::LoseStream(uint16_t daemon) {
   Stream& stream = streams_[daemon];
-  if (local_.active && hit_->daemons[local_.item.page] == daemon) {
-    local_.active = false;
-    Missed(local_.item);
-  }
+  const absl::Status& last = ns_.links[daemon]->last_error();
+  const absl::Status why = last.ok() ? absl::UnavailableError("the connection was lost") : last;
+  if (std::exchange(stream.local.active, false)) Missed(stream.local.item, why);
   Item item;
-  while (NextItem(stream, &item)) Missed(item);
+  while (NextItem(stream, &item)) Missed(item, why);
   stream.lost = true;
 }
 
@@ -360,7 +364,7 @@ void FetchOp::Settle(const Item& item, const absl::Status& status, uint64_t gene
     services().metrics.bad_frames.Add();
     ReportBad(item, generation);
   }
-  Missed(item);
+  Missed(item, status);
 }
 
 void FetchOp::ReportBad(const Item& item, uint64_t generation) {
@@ -380,8 +384,14 @@ void FetchOp::Loaded(const Item& item) {
   CountLayers(item, true);
 }
 
-void FetchOp::Missed(const Item& item) {
+void FetchOp::Missed(const Item& item, const absl::Status& why) {
   services().metrics.fetch_parts_missed.Add();
+  if (result_.first_error.ok()) {
+    const uint16_t daemon = hit_->daemons[item.page];
+    result_.first_error = absl::Status(
+        why.code(), absl::StrCat(services().options.daemons[daemon].control, ": part ", item.part,
+                                 " of page ", item.page, ": ", why.message()));
+  }
   if (FB_BROKEN("count_failed_as_loaded")) return Loaded(item);
   CountLayers(item, false);
 }
@@ -400,7 +410,7 @@ void FetchOp::CountLayers(const Item& item, bool in_place) {
 void FetchOp::BeginEnd(Nanos now) {
   ending_ = true;
   if (cancelled()) end_status_ = absl::CancelledError("the fetch was cancelled");
-  local_.active = false;
+  for (Stream& stream : streams_) stream.local.active = false;
   for (const auto& [id, request] : requests_) {
     DaemonLink& link = *ns_.links[request.daemon];
     link.EndRequest(id);

@@ -46,12 +46,26 @@ class FetchOp final : public ClientOp {
     uint16_t part = 0;
     uint32_t page = 0;  // of the hit
   };
+  // A copy from mapped memory that goes on over several turns.
+  struct LocalCopy {
+    bool active = false;
+    Item item;
+    const LeaseGrant* grant = nullptr;
+    Bytes frame;
+    FrameHeader header;
+    std::vector<MutableBytes> runs;
+    size_t run = 0;
+    size_t run_offset = 0;
+    size_t payload_offset = 0;
+    RunningChecksum checksum;
+  };
   // What is to come from one daemon: its pages, part by part.
   struct Stream {
     std::vector<uint32_t> pages;
     size_t next_part = 0;    // in parts_
     size_t next_page = 0;    // in pages
     std::deque<Item> again;  // items whose location was void
+    LocalCopy local;
     uint64_t epoch = 0;
     uint64_t outstanding_bytes = 0;
     uint64_t bytes = 0;
@@ -75,32 +89,18 @@ class FetchOp final : public ClientOp {
     std::unique_ptr<RunningChecksum[]> checksums;
     std::vector<std::byte> scratch;  // for frames that were refused by their header
   };
-  // A copy from mapped memory that goes on over several turns.
-  struct LocalCopy {
-    bool active = false;
-    Item item;
-    const LeaseGrant* grant = nullptr;
-    Bytes frame;
-    FrameHeader header;
-    std::vector<MutableBytes> runs;
-    size_t run = 0;
-    size_t run_offset = 0;
-    size_t payload_offset = 0;
-    RunningChecksum checksum;
-  };
-
   bool NextItem(Stream& stream, Item* item);
   void Fill(uint16_t daemon, Nanos now, uint64_t* slice);
-  bool BeginLocal(const Item& item);
-  bool ContinueLocal(uint64_t* slice);
-  void EndLocal();
+  bool BeginLocal(Stream& stream, const Item& item);
+  bool ContinueLocal(Stream& stream, uint64_t* slice);
+  void EndLocal(Stream& stream);
   void FillByGet(uint16_t daemon, Item item);
   void SendGet(uint16_t daemon, std::vector<Item> items);
   absl::Status PlanLanding(GetRequest& request, const std::vector<wire::GetDataItem>& items,
                            uint64_t payload_bytes, LandingRecord* record, Landing* landing);
   void Settle(const Item& item, const absl::Status& status, uint64_t generation);
   void Loaded(const Item& item);
-  void Missed(const Item& item);
+  void Missed(const Item& item, const absl::Status& why);
   void CountLayers(const Item& item, bool in_place);
   void ReportBad(const Item& item, uint64_t generation);
   void GiveBack(uint16_t daemon, const Item& item);
@@ -125,7 +125,6 @@ class FetchOp final : public ClientOp {
   std::vector<bool> layer_told_;
   absl::btree_map<uint64_t, GetRequest> requests_;  // walked in order
   absl::btree_map<uint64_t, LandingRecord> landings_;
-  LocalCopy local_;
   FetchResult result_;
   bool ending_ = false;
   absl::Status end_status_;

@@ -31,6 +31,7 @@ std::shared_ptr<const LinkRegions> LinkRegions::MapAgain(const std::vector<Bytes
 }
 
 void LinkRegions::MapIn(size_t region, Bytes frame) const {
+  if (frame.empty()) return;
   const Bytes memory = regions_[region];
   const auto offset = static_cast<size_t>(frame.data() - memory.data());
   size_t granule = (offset + kGranuleBytes - 1) / kGranuleBytes;
@@ -48,6 +49,8 @@ void LinkRegions::MapIn(size_t region, Bytes frame) const {
     }
     ++granule;
   }
+  // A fault maps the granule of its address, which is ours only where the mapping is so aligned.
+  static_cast<void>(*static_cast<const volatile std::byte*>(frame.data() + frame.size() - 1));
 }
 
 LinkRegions::~LinkRegions() {

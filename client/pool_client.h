@@ -26,14 +26,17 @@
 //   auto hit    = (*ns)->Lookup(keys, {}).Wait();                 // a plan and a lease
 //   auto fetch  = (*ns)->Fetch(*hit, view, {});                   // into the engine's own pages
 //   fetch.WaitLayer(0); … run layer 0 … fetch.WaitLayer(1); …     // or fetch.Wait()
-//   (*ns)->Publish(keys, view, first_page, {});                   // what was computed
+//   (*ns)->Publish(keys, view, {.first_page = 7});                // what was computed
 //
 // Every call is asynchronous: it gives a Pending, which can be waited for, polled, cancelled or
 // dropped. Every call has a deadline. A daemon that is dead, slow or wrong means misses: never a
 // hang, never a crash of the engine, never a wrong page.
 //
-// Threads  any thread may call anything. Progress is made by a thread of the client's own, or, with
-//          Progress::kCaller, by whoever waits.
+// Threads  any thread may call anything; but the last owner of a client does not drop it from
+//          inside one of its callbacks. Progress is made by a thread of the client's own, or, with
+//          Progress::kCaller, by whoever waits: a client that nobody waits on for some seconds
+//          answers no pings, is taken for dead, and its next call is a miss while it connects
+//          again.
 namespace forebay {
 
 class PoolNamespace;
@@ -62,7 +65,7 @@ class PrefixHit {
   Nanos fetch_estimate() const;
   const std::vector<PageKey>& keys() const;  // of these pages
   // The raw bytes of part `part` of page `page`, in place in the daemon's memory: same host, raw
-  // codec, looked up with `views`. Valid until Release or the lease ends; bytes read from it may be
+  // codec. Valid until Release or the lease ends; bytes read from it may be
   // used only if Release then answers true.
   //   UNAVAILABLE  the page is not mapped here
   absl::StatusOr<Bytes> View(uint32_t page, uint16_t part) const;

@@ -61,7 +61,9 @@ void PublishOp::Advance(Nanos now) {
     bool ended = true;
     for (uint16_t daemon = 0; daemon < streams_.size(); ++daemon) {
       AdvanceStream(daemon, &slice);
-      ended = ended && streams_[daemon].step == Step::kEnded;
+      // Nothing may be open at a link when this op goes: its answer would find nobody.
+      ended = ended && streams_[daemon].step == Step::kEnded && streams_[daemon].offer == 0 &&
+              streams_[daemon].puts_unanswered == 0;
     }
     if (slice == 0) WakeUp();
     if (ended) ending_ = true;
@@ -91,8 +93,7 @@ void PublishOp::AdvanceStream(uint16_t daemon, uint64_t* slice) {
   if (!link.ready() || link.epoch() != stream.epoch) {
     const absl::Status why =
         link.last_error().ok() ? absl::UnavailableError("not connected") : link.last_error();
-    RefuseRest(daemon, absl::UnavailableError(absl::StrCat(
-                           services().options.daemons[daemon].control, ": ", why.message())));
+    RefuseRest(daemon, absl::UnavailableError(why.message()));
     return;
   }
   for (;;) {
@@ -150,13 +151,7 @@ absl::StatusOr<Landing> PublishOp::OnReply(DaemonLink& link, uint64_t request, w
   Stream& stream = streams_[link.index()];
   absl::Status error;
   if (reader.kind() == wire::Kind::kError) {
-    wire::Error body;
-    std::vector<char> text;
-    FB_RETURN_IF_ERROR(reader.Read(&body));
-    FB_RETURN_IF_ERROR(reader.ReadArray(body.text_bytes, kHeaderBytesMax, &text));
-    error = absl::Status(static_cast<absl::StatusCode>(body.status),
-                         absl::string_view(text.data(), text.size()));
-    if (error.ok()) error = absl::InternalError("an error without a code");
+    FB_RETURN_IF_ERROR(wire::ReadError(reader, &error));
   }
   if (request == stream.offer) {
     if (error.ok()) {
@@ -179,6 +174,7 @@ absl::StatusOr<Landing> PublishOp::OnReply(DaemonLink& link, uint64_t request, w
 
 absl::Status PublishOp::OnOffer(DaemonLink& link, wire::Reader& reader) {
   Stream& stream = streams_[link.index()];
+  if (stream.step == Step::kEnded) return absl::OkStatus();  // refused meanwhile
   if (reader.kind() != wire::Kind::kOfferReply) {
     return absl::InvalidArgumentError("an answer to an offer of another kind");
   }
@@ -269,6 +265,7 @@ bool PublishOp::SendPut(uint16_t daemon, uint64_t* slice) {
       sizeof(wire::Head) + sizeof(wire::Put) + count * sizeof(wire::PutItem);
   // Copied once and hashed on the way, where the transport would copy it anyway.
   MutableBytes lent;
+  size_t lent_at = 0;
   if (request.bytes <= link.send_buffer_bytes_max()) {
     lent = link.LendSendBuffer(header_bytes, request.bytes);
     const bool own_are_under_way = std::any_of(
@@ -289,8 +286,8 @@ bool PublishOp::SendPut(uint16_t daemon, uint64_t* slice) {
         checksum.Update(run);
         payload.push_back(run);
       } else {
-        checksum.CopyAndUpdate(lent.data(), run.data(), run.size());
-        lent.remove_prefix(run.size());
+        checksum.CopyAndUpdate(lent.data() + lent_at, run.data(), run.size());
+        lent_at += run.size();
       }
     }
     wire::PutItem put;
@@ -302,6 +299,7 @@ bool PublishOp::SendPut(uint16_t daemon, uint64_t* slice) {
     wire_items.push_back(put);
     request.items.push_back(item);
   }
+  FB_CHECK(lent_at == lent.size());
   *slice -= std::min(*slice, request.bytes);
   stream.outstanding_bytes += request.bytes;
   ++stream.puts_unanswered;
@@ -355,6 +353,11 @@ void PublishOp::Refuse(const Item& item, const absl::Status& why) {
   if (result_.first_error.ok()) result_.first_error = why;
 }
 
+absl::Status PublishOp::From(uint16_t daemon, const absl::Status& why) const {
+  const std::string& control = services().options.daemons[daemon].control;
+  return absl::Status(why.code(), absl::StrCat(control, ": ", why.message()));
+}
+
 // Ends a put; its items, where no answer has settled them, are refused.
 void PublishOp::EndPut(uint64_t id, const absl::Status& why) {
   const auto it = puts_.find(id);
@@ -364,12 +367,13 @@ void PublishOp::EndPut(uint64_t id, const absl::Status& why) {
   Stream& stream = streams_[request.daemon];
   stream.outstanding_bytes -= request.bytes;
   --stream.puts_unanswered;
-  for (const Item& item : request.items) Refuse(item, why);
+  for (const Item& item : request.items) Refuse(item, From(request.daemon, why));
 }
 
 // The daemon takes no more: what it has not taken is refused.
-void PublishOp::RefuseRest(uint16_t daemon, const absl::Status& why) {
+void PublishOp::RefuseRest(uint16_t daemon, const absl::Status& reason) {
   Stream& stream = streams_[daemon];
+  const absl::Status why = From(daemon, reason);
   if (stream.step == Step::kEnded) return;
   if (stream.step != Step::kConfirming) {
     for (; stream.next_item < stream.items.size(); ++stream.next_item) {
@@ -429,6 +433,7 @@ void PublishOp::BeginEnd(Nanos now) {
 }
 
 void PublishOp::Finish() {
+  FB_CHECK(puts_.empty());
   SetDone();
   for (uint32_t page = options_.first_page; page < pages_.size(); ++page) {
     if (pages_[page].refused) {

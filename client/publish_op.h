@@ -16,8 +16,9 @@ namespace forebay {
 // Stores pages of a chain: offers each daemon its keys, sends the parts that it wants and the view
 // holds, parents before children, and counts what became of them.
 //
-// Payloads go straight from the engine's memory, so the op ends only when no transport reads it any
-// more: after OnSent of every message, or after landing_grace by closing the connection.
+// A payload is put together in memory that the transport lends, or goes straight from the engine's,
+// so the op ends only when no transport reads that any more, after OnSent of every message, and
+// nothing is left to be answered; or after landing_grace by closing the connection.
 class PublishOp final : public ClientOp {
  public:
   using Done = std::function<void(absl::StatusOr<PublishResult>)>;
@@ -73,7 +74,9 @@ class PublishOp final : public ClientOp {
   bool SendPut(uint16_t daemon, uint64_t* slice);
   size_t CountPutItems(const Stream& stream, uint64_t bytes_max, uint64_t* bytes) const;
   void Refuse(const Item& item, const absl::Status& why);
-  void RefuseRest(uint16_t daemon, const absl::Status& why);
+  void RefuseRest(uint16_t daemon, const absl::Status& reason);
+  // `why`, with the daemon's name.
+  absl::Status From(uint16_t daemon, const absl::Status& why) const;
   void EndPut(uint64_t request, const absl::Status& why);
   void BeginEnd(Nanos now);
   void Finish();

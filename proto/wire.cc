@@ -67,4 +67,18 @@ absl::Status Reader::CheckCount(uint32_t count, uint32_t max, size_t each) const
   return absl::OkStatus();
 }
 
+absl::Status ReadError(Reader& reader, absl::Status* told) {
+  Error body;
+  std::vector<char> text;
+  if (absl::Status status = reader.Read(&body); !status.ok()) return status;
+  if (absl::Status status = reader.ReadArray(body.text_bytes, body.text_bytes, &text);
+      !status.ok()) {
+    return status;
+  }
+  *told = absl::Status(static_cast<absl::StatusCode>(body.status),
+                       absl::string_view(text.data(), text.size()));
+  if (told->ok()) *told = absl::InternalError("an error without a code");
+  return absl::OkStatus();
+}
+
 }  // namespace forebay::wire

@@ -334,4 +334,7 @@ class Reader {
   Head head_;
 };
 
+// The body of a kError, as the status that it tells of: `*told`.
+absl::Status ReadError(Reader& reader, absl::Status* told);
+
 }  // namespace forebay::wire

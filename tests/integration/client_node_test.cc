@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <optional>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -281,6 +282,34 @@ TEST(ClientNodeTest, APublishEndsAtItsDeadlineAndSaysWhatWasRefused) {
   EXPECT_EQ(published->pages_refused, 10u);
   EXPECT_THAT(published->first_error, HasCode(absl::StatusCode::kDeadlineExceeded));
   world.network.MendAll();
+}
+
+// A daemon that begins to drain at any moment of a publish of several messages refuses what is
+// still to come, and answers what came before: to a call that must not be gone yet.
+TEST(ClientNodeTest, ADaemonThatDrainsInTheMiddleOfAPublishAnswersNobodyWhoIsGone) {
+  const KvLayout layout = SmallLayout();
+  constexpr uint32_t kPages = 4000;
+  uint32_t cut_short = 0;
+  for (int step = 0; step < 60; ++step) {
+    ClientWorld world(1);
+    auto client = world.NewClient("client");
+    FB_ASSERT_OK(client->Open(SpecOf(layout)));
+    EngineMemory source(layout, kPages);
+    std::optional<absl::StatusOr<PublishResult>> ended;
+    client->core->Publish(client->ns, Chain(client->root, kPages), source.view, {},
+                          [&](absl::StatusOr<PublishResult> result) { ended = std::move(result); });
+    world.RunFor(step * 20 * kMicrosecond);
+    world.node(0).BeginShutdown(kSecond);
+    ASSERT_TRUE(world.RunUntil([&] { return ended.has_value(); }));
+    FB_ASSERT_OK(*ended);
+    if ((*ended)->pages_stored > 0 && (*ended)->pages_refused > 0) {
+      ++cut_short;
+      EXPECT_THAT((*ended)->first_error.message(), HasSubstr(ClientWorld::ControlOf(0)));
+    }
+    EXPECT_EQ((*ended)->pages_stored + (*ended)->pages_refused, kPages);
+    world.RunFor(kSecond);  // whatever is still answered
+  }
+  EXPECT_GT(cut_short, 3u) << "no step fell into the middle";
 }
 
 TEST(ClientNodeTest, TwoTenantsWithTheSameNamesShareNothing) {

@@ -210,6 +210,43 @@ INSTANTIATE_TEST_SUITE_P(Paths, PoolClientTest,
                                                                               : "Caller");
                          });
 
+// One daemon behind TCP with more to send than a window holds, another in shared memory: neither
+// waits for the other, and nothing waits for the deadline.
+TEST(PoolClientMixedPathsTest, ARemoteDaemonAndALocalOneAreFetchedTogether) {
+  RealNode remote(RealNode::SmallNode(), RealNode::Paths::kTcp);
+  RealNode local;
+  for (const bool remote_first : {true, false}) {
+    for (const Progress progress : {Progress::kThread, Progress::kCaller}) {
+      ClientOptions options;
+      options.daemons = {{remote.control()}, {local.control()}};
+      if (!remote_first) std::swap(options.daemons[0], options.daemons[1]);
+      options.progress = progress;
+      options.fetch_window_bytes = 256 << 10;
+      auto client = PoolClient::Connect(std::move(options));
+      FB_ASSERT_OK(client);
+      auto ns = (*client)->OpenNamespace(SpecOf(Layout()), 5 * kSecond).Wait();
+      FB_ASSERT_OK(ns);
+      constexpr uint32_t kPages = 512;
+      const std::vector<PageKey> keys = Chain((*ns)->root(), kPages);
+      EngineMemory source(Layout(), kPages), target(Layout(), kPages);
+      source.Fill(3);
+      FB_ASSERT_OK((*ns)->Publish(keys, source.view, {}).Wait());
+      auto hit = (*ns)->Lookup(keys, {.lease_ms = 30'000}).Wait();
+      FB_ASSERT_OK(hit);
+      ASSERT_EQ(hit->page_count(), kPages);
+      const SystemClock clock;
+      const Nanos start = clock.Now();
+      auto fetched = (*ns)->Fetch(*hit, target.view, {.deadline = 20 * kSecond}).Wait();
+      FB_ASSERT_OK(fetched);
+      EXPECT_EQ(fetched->page_count, kPages) << fetched->first_error;
+      EXPECT_GT(fetched->bytes_tcp, 0u);
+      EXPECT_GT(fetched->bytes_local, 0u);
+      EXPECT_EQ(target.bytes, source.bytes);
+      EXPECT_LT(clock.Now() - start, 15 * kSecond) << "it waited for its deadline";
+    }
+  }
+}
+
 TEST(PoolClientOptionsTest, ConnectNamesABadAddressOrWeight) {
   const auto fails = [](ClientOptions options, const std::string& text) {
     EXPECT_THAT(PoolClient::Connect(std::move(options)),

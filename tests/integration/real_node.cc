@@ -20,7 +20,23 @@ PoolNodeOptions RealNode::SmallNode() {
   return options;
 }
 
-RealNode::RealNode(PoolNodeOptions options) {
+std::string RealNode::ListenLocal() {
+  std::vector<ExportedSlab> slabs;
+  for (const DramTier::Slab& slab : node_->dram().slabs()) slabs.push_back({slab.fd, slab.memory});
+  static std::atomic<int> count{0};
+  TransportHandler& handler = node_->NewHandler();
+  auto local = MakeLocalTransport(clock_, handler, TransportOptions(), slabs);
+  FB_CHECK(local.ok());
+  // An abstract name: nothing to clean up.
+  const auto address =
+      (*local)->Listen(absl::StrCat("local:@forebay-test-", getpid(), "-", count.fetch_add(1)));
+  FB_CHECK(address.ok());
+  node_->Attach(handler, **local);
+  transports_.push_back(*std::move(local));
+  return *address;
+}
+
+RealNode::RealNode(PoolNodeOptions options, Paths paths) {
   options.host_id = OwnHostId();
   reactor_ = std::make_unique<Reactor>(clock_, Reactor::Options());
   absl::StatusOr<std::unique_ptr<PoolNode>> node =
@@ -28,20 +44,8 @@ RealNode::RealNode(PoolNodeOptions options) {
   FB_CHECK(node.ok());
   node_ = *std::move(node);
 
-  std::vector<ExportedSlab> slabs;
-  for (const DramTier::Slab& slab : node_->dram().slabs()) slabs.push_back({slab.fd, slab.memory});
-  static std::atomic<int> count{0};
   std::vector<std::string> addresses;
-  TransportHandler& local_handler = node_->NewHandler();
-  auto local = MakeLocalTransport(clock_, local_handler, TransportOptions(), slabs);
-  FB_CHECK(local.ok());
-  // An abstract name: nothing to clean up.
-  const auto local_address =
-      (*local)->Listen(absl::StrCat("local:@forebay-test-", getpid(), "-", count.fetch_add(1)));
-  FB_CHECK(local_address.ok());
-  addresses.push_back(*local_address);
-  node_->Attach(local_handler, **local);
-  transports_.push_back(*std::move(local));
+  if (paths == Paths::kLocalAndTcp) addresses.push_back(ListenLocal());
 
   TransportHandler& tcp_handler = node_->NewHandler();
   auto tcp = MakeTcpTransport(clock_, tcp_handler, TransportOptions());

@@ -19,7 +19,8 @@ namespace forebay::testing {
 // and tcp transports, all on free addresses of this host.
 class RealNode {
  public:
-  explicit RealNode(PoolNodeOptions options = SmallNode());
+  enum class Paths { kLocalAndTcp, kTcp };
+  explicit RealNode(PoolNodeOptions options = SmallNode(), Paths paths = Paths::kLocalAndTcp);
   ~RealNode();
   static PoolNodeOptions SmallNode();
 
@@ -27,6 +28,8 @@ class RealNode {
   const PoolNode& node() const { return *node_; }
 
  private:
+  std::string ListenLocal();
+
   const SystemClock clock_;
   MetricRegistry registry_;
   std::unique_ptr<Reactor> reactor_;

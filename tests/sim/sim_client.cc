@@ -267,7 +267,6 @@ void SimClient::Lookup(Slot& slot) {
   options.lease_ms =
       world_.plan.lease_ms_min + static_cast<uint32_t>(random_.Below(world_.plan.lease_ms_max));
   options.probe = random_.Below(12) == 0;
-  options.views = random_.Below(3) != 0;
   slot.since = SinceNow();
   const uint64_t call = BeginCall("lookup", options.deadline);
   const uint64_t id = core_->Lookup(

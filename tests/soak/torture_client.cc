@@ -136,14 +136,13 @@ class Worker {
     LookupOptions lookup;
     lookup.deadline = kCallDeadline;
     lookup.lease_ms = kLeaseMs;
-    lookup.views = random_.Below(2) == 0;
     const auto hit =
         Watched(kCallDeadline, [&] { return opened_[which]->Lookup(keys_, lookup).Wait(); });
     if (!hit.ok()) return 0;
     const uint32_t found = hit->page_count();
     counters_.misses += keys_.size() - found;
     if (found == 0) return 0;
-    if (lookup.views && random_.Below(2) == 0) {
+    if (random_.Below(4) == 0) {
       ReadInPlace(which, *hit);
     } else {
       Fetch(which, *hit);
