@@ -109,7 +109,9 @@ class Transport : public Pollable {
   // Begins to open an endpoint: OnConnected or OnClosed follows by `deadline`.
   // INVALID_ARGUMENT for an address that is not of this transport's scheme.
   virtual absl::StatusOr<EndpointId> Connect(absl::string_view address, Nanos deadline) = 0;
-  // Never fails by itself: an endpoint that is unknown or closed gives OnSent(UNAVAILABLE).
+  // Never fails by itself: an endpoint that is unknown or closed gives OnSent(UNAVAILABLE), a full
+  // send queue OnSent(RESOURCE_EXHAUSTED). A message without a token, of whose loss nobody would
+  // learn, has as much room again, and closes the endpoint where that is full too.
   virtual void Send(EndpointId endpoint, OutgoingMessage message) = 0;
   // Memory of the transport's own where a payload of `bytes` may be put together. As the only range
   // of the next Send() to this endpoint, with a header of at most `header_bytes`, it goes without
@@ -132,6 +134,11 @@ struct TransportOptions {
   size_t send_queue_bytes_max = 1ull << 30;  // queued at one endpoint; more is RESOURCE_EXHAUSTED
   uint32_t endpoints_max = 4096;
 };
+
+// How much may be queued at an endpoint for a message with `token` to be taken.
+inline size_t SendQueueLimit(const TransportOptions& options, uint64_t token) {
+  return token == 0 ? 2 * options.send_queue_bytes_max : options.send_queue_bytes_max;
+}
 
 // Counts of one back end; plain numbers, read by its reactor.
 struct TransportCounts {

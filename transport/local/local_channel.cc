@@ -72,7 +72,8 @@ absl::Status LocalChannel::Send(OutgoingMessage message) {
   for (const Bytes& range : message.payload) outgoing.payload_bytes += range.size();
   outgoing.token = message.token;
   const uint64_t bytes = message.header.size() + outgoing.payload_bytes;
-  if (queued_bytes_ + bytes > setup_.options.send_queue_bytes_max) {
+  const Lent lent = std::exchange(lent_, {});
+  if (queued_bytes_ + bytes > SendQueueLimit(setup_.options, message.token)) {
     absl::Status full = absl::ResourceExhaustedError(
         absl::StrCat(queued_bytes_, " bytes are queued already, ", bytes, " more are too many"));
     // Nobody would learn that a message without a token is lost, so the endpoint goes instead.
@@ -80,7 +81,6 @@ absl::Status LocalChannel::Send(OutgoingMessage message) {
     return full;
   }
   queued_bytes_ += bytes;
-  const Lent lent = std::exchange(lent_, {});
   if (!lent.bytes.empty() && !message.payload.empty() &&
       message.payload[0].data() == lent.bytes.data()) {
     FB_CHECK(message.payload.size() == 1 && outgoing.payload_bytes == lent.bytes.size() &&
@@ -88,6 +88,10 @@ absl::Status LocalChannel::Send(OutgoingMessage message) {
     staging_tail_ += lent.skipped;
     WriteLent(message, bytes);
     return absl::OkStatus();
+  }
+  if (!message.payload.empty()) {  // a loan that is over would be overwritten while it waits
+    const std::byte* const first = message.payload[0].data();
+    FB_CHECK(first < staging_.data() || first >= staging_.data() + staging_.size());
   }
   const bool at_once = control_.empty() && writer_.Fits(message.header.size());
   if (outgoing.payload_bytes == 0 && at_once) {

@@ -5,10 +5,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
+#include <map>
 #include <memory>
 #include <vector>
 
 #include "base/failpoint.h"
+#include "base/random.h"
 #include "base/testing/status_matchers.h"
 #include "transport/local/local_transport.h"
 #include "transport/local/testing/local_node.h"
@@ -29,8 +32,9 @@ constexpr uint64_t kSlabBytes = 1 << 20;
 // A daemon that exports slabs, and a client of it, in one thread.
 class LocalRegionsTest : public ::testing::Test {
  protected:
-  void Start(size_t slab_count) {
+  void Start(size_t slab_count, uint64_t staging_bytes = 2 << 20) {
     LocalTransportOptions options;
+    options.staging_bytes = staging_bytes;
     for (size_t i = 0; i < slab_count; ++i) {
       slabs_.push_back(std::make_unique<Slab>(kSlabBytes));
       options.exports.push_back(slabs_.back()->exported());
@@ -145,6 +149,70 @@ TEST_F(LocalRegionsTest, TheConnectorsOwnExportsTravelByCopy) {
   client_->Send(client_->newest, 'p', 0, {slab.bytes()});
   ASSERT_TRUE(RunBoth([&] { return daemon_->landed == 1; }));
   EXPECT_TRUE(IsPattern(*daemon_->payloads[0], /*seed=*/3));
+}
+
+// Memory that is lent for payloads to be put together in.
+class LocalLoanTest : public LocalRegionsTest {
+ protected:
+  static constexpr size_t kStagingBytes = 1 << 20;
+
+  void SetUp() override { Start(0, kStagingBytes); }
+  MutableBytes Lend(size_t bytes) {
+    return client_->transport().LendSendBuffer(client_->newest, 9, bytes);
+  }
+};
+
+// Until the area is full, and again and again as the peer reads: no two that are out overlap,
+// whatever their sizes, and each arrives.
+TEST_F(LocalLoanTest, LoansGoRoundTheAreaAndNeverOverlap) {
+  SeededRandom random(4);
+  uint64_t sent = 0, refused = 0;
+  std::map<uint64_t, Bytes> out;  // by token
+  while (sent < 300) {
+    for (auto it = out.begin(); it != out.end();) {
+      it = client_->sent.contains(it->first) ? out.erase(it) : std::next(it);
+    }
+    const size_t bytes = 1 + random.Below(kStagingBytes / 3);
+    const MutableBytes lent = Lend(bytes);
+    if (lent.empty()) {
+      ASSERT_LT(++refused, 10'000u);
+      daemon_->Turn();
+      client_->Turn();
+      continue;
+    }
+    ASSERT_EQ(lent.size(), bytes);
+    for (const auto& [token, other] : out) {
+      EXPECT_TRUE(lent.data() + bytes <= other.data() || other.data() + other.size() <= lent.data())
+          << "loan " << sent << " overlaps that of token " << token;
+    }
+    for (size_t i = 0; i < bytes; ++i) lent[i] = PatternByte(sent, i);
+    out[client_->Send(client_->newest, 'l', sent, {lent})] = lent;
+    ++sent;
+  }
+  EXPECT_GT(refused, 10u);
+  ASSERT_TRUE(RunBoth([&] { return daemon_->landed == sent; }));
+  for (uint64_t i = 0; i < sent; ++i) EXPECT_TRUE(IsPattern(*daemon_->payloads[i], i)) << i;
+}
+
+TEST_F(LocalLoanTest, WhatIsNotFreeOrTooLargeIsNotLent) {
+  EXPECT_TRUE(client_->transport().LendSendBuffer(client_->newest + 1, 9, 64).empty());
+  EXPECT_TRUE(Lend(0).empty());
+  EXPECT_TRUE(Lend(kStagingBytes / 2 + 1).empty());
+  EXPECT_FALSE(Lend(kStagingBytes / 2).empty());
+  // A payload that waits for room is staged before any loan.
+  const std::vector<std::byte> large = Pattern(1, 3 << 20);
+  client_->Send(client_->newest, 'w', 1, {Bytes(large)});
+  EXPECT_TRUE(Lend(64).empty());
+  ASSERT_TRUE(RunBoth([&] { return client_->sent.size() == 1; }));
+  EXPECT_FALSE(Lend(64).empty());
+}
+
+// The memory of a loan that is over would be overwritten before it is sent.
+TEST_F(LocalLoanTest, ALoanEndsWithThePoll) {
+  const MutableBytes lent = Lend(4096);
+  ASSERT_FALSE(lent.empty());
+  client_->Turn();
+  EXPECT_DEATH(client_->Send(client_->newest, 'l', 0, {lent}), "");
 }
 
 TEST(LocalConnectTest, AnEndpointThatCannotConnectCloses) {

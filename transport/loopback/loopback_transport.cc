@@ -113,10 +113,11 @@ void LoopbackTransport::Send(EndpointId id, OutgoingMessage message) {
                                                           " payload bytes is out of range")));
   }
   const uint64_t bytes = message.header.size() + payload_bytes;
-  if (endpoint.queued_bytes + bytes > options_.send_queue_bytes_max) {
-    return Answer(id, message.token,
-                  absl::ResourceExhaustedError(
-                      absl::StrCat("the send queue holds ", endpoint.queued_bytes, " bytes")));
+  if (endpoint.queued_bytes + bytes > SendQueueLimit(options_, message.token)) {
+    absl::Status full = absl::ResourceExhaustedError(
+        absl::StrCat("the send queue holds ", endpoint.queued_bytes, " bytes"));
+    if (message.token == 0) return BeginClosing(endpoint, std::move(full), /*tell_peer=*/true);
+    return Answer(id, message.token, std::move(full));
   }
   endpoint.queued_bytes += bytes;
   Outgoing outgoing;

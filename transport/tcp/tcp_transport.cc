@@ -111,13 +111,13 @@ void TcpTransport::Send(EndpointId id, OutgoingMessage message) {
     return;
   }
   const uint64_t bytes = message.header.size() + payload_bytes;
-  if (endpoint->queued_bytes + bytes > options_.base.send_queue_bytes_max) {
-    ReportSent(id, message.token,
-               absl::ResourceExhaustedError(
-                   absl::StrCat("send queue of ", endpoint->address, ": ", endpoint->queued_bytes,
-                                " bytes are queued, ", bytes, " more would pass the limit of ",
-                                options_.base.send_queue_bytes_max)));
-    return;
+  const size_t limit = SendQueueLimit(options_.base, message.token);
+  if (endpoint->queued_bytes + bytes > limit) {
+    absl::Status full = absl::ResourceExhaustedError(absl::StrCat(
+        "send queue of ", endpoint->address, ": ", endpoint->queued_bytes, " bytes are queued, ",
+        bytes, " more would pass the limit of ", limit));
+    if (message.token == 0) return BeginClose(*endpoint, std::move(full));
+    return ReportSent(id, message.token, std::move(full));
   }
   endpoint->queued_bytes += bytes;
   TcpConnection& connection = endpoint->StreamFor(payload_bytes);

@@ -34,7 +34,7 @@ struct TcpTransportOptions {
   int send_buffer_bytes = 0;              // of a socket; 0: the kernel tunes it
   int receive_buffer_bytes = 0;           // of a socket; 0: the kernel tunes it
   size_t chunk_bytes = 256 * 1024;        // of a large payload between which small messages pass
-  size_t poll_bytes_max = 1024 * 1024;    // moved each way, for each stream, in one Poll()
+  size_t poll_bytes_max = 1024 * 1024;    // moved each way, over all streams, in one Poll()
   Nanos handshake_timeout = 5 * kSecond;  // from accept to the last hello of a group
   uint32_t handshakes_max = 256;          // streams that said no hello yet; the oldest gives way
   bool use_tls = false;

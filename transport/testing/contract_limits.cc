@@ -86,6 +86,37 @@ TEST_P(TransportContractTest, AFullSendQueueRefuses) {
   EXPECT_EQ(pair.client.handler().closed_count(), 0u);
 }
 
+// Nobody learns that a header without a token is lost: it goes even where payloads have filled the
+// queue, and where it cannot, the endpoint closes and says why.
+TEST_P(TransportContractTest, AFullSendQueueNeverLosesAHeaderSilently) {
+  TransportOptions options;
+  options.send_queue_bytes_max = 4 << 20;
+  for (const uint64_t headers : {16, 400}) {  // 60 KB each: less than is free for them, and more
+    ConnectedPair pair(world(), options);
+    ASSERT_TRUE(pair.Connect());
+    pair.client.handler().on_closed = [](EndpointId, const absl::Status& why) {
+      EXPECT_THAT(why, HasCode(absl::StatusCode::kResourceExhausted));
+    };
+    for (int i = 0; i < 8; ++i) pair.client.SendPayload(pair.at_client, {1 << 20});
+    for (uint64_t i = 0; i < headers; ++i) {
+      pair.client.SendBare(pair.at_client, std::string(60'000, 'h'));
+    }
+    uint64_t payloads = 0;
+    const auto all_came = [&] {
+      payloads = 0;
+      for (const auto& [token, sent] : pair.client.handler().sent()) payloads += sent.status.ok();
+      return pair.client.handler().sends_out() == 0 &&
+             pair.server.handler().messages_count() == payloads + headers;
+    };
+    ASSERT_TRUE(pair.RunUntil("every header, or the end of the endpoint", [&] {
+      return all_came() || pair.client.handler().closed_count() > 0;
+    }));
+    if (headers == 16) {
+      EXPECT_EQ(pair.client.handler().closed_count(), 0u);
+    }
+  }
+}
+
 TEST_P(TransportContractTest, TheListenerTurnsAwayPeersOverItsLimit) {
   constexpr uint32_t kLimit = 3;
   TransportOptions options;

@@ -74,7 +74,8 @@ absl::Status UcxTransport::CheckSend(UcxEndpoint* endpoint, const OutgoingMessag
   if (endpoint == nullptr || endpoint->phase != UcxEndpoint::Phase::kOpen) {
     return absl::UnavailableError("the endpoint is not open");
   }
-  if (endpoint->queued_bytes + message.header.size() + total > options_.base.send_queue_bytes_max) {
+  if (endpoint->queued_bytes + message.header.size() + total >
+      SendQueueLimit(options_.base, message.token)) {
     return absl::ResourceExhaustedError(
         absl::StrCat(endpoint->queued_bytes, " bytes wait for this peer already"));
   }
@@ -85,7 +86,11 @@ void UcxTransport::Send(EndpointId id, OutgoingMessage message) {
   UcxEndpoint* endpoint = Find(id);
   absl::Status status = CheckSend(endpoint, message);
   if (!status.ok()) {
-    if (message.token != 0) refused_.push_back({id, message.token, std::move(status)});
+    if (message.token != 0) {
+      refused_.push_back({id, message.token, std::move(status)});
+    } else if (absl::IsResourceExhausted(status)) {
+      BeginClose(*endpoint, std::move(status));
+    }
     return;
   }
   UcxEnvelope envelope;
