@@ -59,7 +59,7 @@ absl::StatusOr<OurRates> MeasureOurs(const DaemonProcess& daemon, const std::str
   rates.put = Rate(part * batch * chains, clock.Now() - start);
   start = clock.Now();
   for (const auto& chain : keys) {
-    FB_ASSIGN_OR_RETURN(const PrefixHit hit, pool->Lookup(chain, path == "local", false));
+    FB_ASSIGN_OR_RETURN(const PrefixHit hit, pool->Lookup(chain, false));
     FB_RETURN_IF_ERROR(pool->Fetch(hit, target).status());
   }
   rates.get = Rate(part * batch * chains, clock.Now() - start);
@@ -84,7 +84,7 @@ absl::StatusOr<double> MeasureViews(const DaemonProcess& daemon, uint64_t part, 
   uint64_t seen = 0;
   const Nanos start = clock.Now();
   for (const auto& chain : keys) {
-    FB_ASSIGN_OR_RETURN(PrefixHit hit, pool->Lookup(chain, true, false));
+    FB_ASSIGN_OR_RETURN(PrefixHit hit, pool->Lookup(chain, false));
     FB_ASSIGN_OR_RETURN(const Bytes view, hit.View(0, 0));
     for (size_t at = 0; at < view.size(); at += 4096) seen += static_cast<uint64_t>(view[at]);
     FB_ASSIGN_OR_RETURN(const bool valid, hit.Release().Wait());
@@ -224,7 +224,7 @@ absl::Status BesideMooncake(const BenchOptions& options, const DaemonProcess& da
   std::vector<double> times;
   for (int i = 0; i < 2000; ++i) {
     const Nanos start = clock.Now();
-    FB_RETURN_IF_ERROR(pool->Lookup(pool->keys(), false, true).status());
+    FB_RETURN_IF_ERROR(pool->Lookup(pool->keys(), true).status());
     times.push_back(static_cast<double>(clock.Now() - start) / 1e3);
   }
   report->Add(PeerFigure("exist", "tcp", kExistKeys, Median(times),

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/random.h"
 #include "base/status_macros.h"
+#include "tests/bench/ucx_pair.h"
 
 namespace forebay::bench {
 namespace {
@@ -62,15 +63,36 @@ void FillUnique(Buffer& buffer, uint64_t seed) {
   }
 }
 
-absl::StatusOr<double> CeilingRate(const std::string& path, bool receive, SocketPair& pair,
-                                   Buffer& to, Buffer& from, uint64_t part, uint64_t total) {
-  if (path == "local") return MemcpyRate(to, from, part, total);
-  return receive ? pair.ReceiveRate(to, part, total) : pair.SendRate(from, part, total);
-}
+// What a path cannot pass, measured in the same run.
+class Ceiling {
+ public:
+  static absl::StatusOr<Ceiling> Start(const std::string& path) {
+    Ceiling ceiling;
+    if (path == "ucx") {
+      FB_ASSIGN_OR_RETURN(ceiling.ucx_, UcxPair::Start());
+    } else if (path != "local") {
+      FB_ASSIGN_OR_RETURN(ceiling.sockets_, SocketPair::Start());
+    }
+    return ceiling;
+  }
 
-std::string CeilingName(const std::string& path) {
-  return path == "local" ? "memcpy, one thread" : "plain TCP socket pair";
-}
+  absl::StatusOr<double> Rate(bool receive, Buffer& to, Buffer& from, uint64_t part,
+                              uint64_t total) {
+    if (ucx_ != nullptr) {
+      return receive ? ucx_->ReceiveRate(to, part, total) : ucx_->SendRate(from, part, total);
+    }
+    if (sockets_ == nullptr) return MemcpyRate(to, from, part, total);
+    return receive ? sockets_->ReceiveRate(to, part, total) : sockets_->SendRate(from, part, total);
+  }
+  std::string name() const {
+    if (ucx_ != nullptr) return "raw UCX active messages";
+    return sockets_ == nullptr ? "memcpy, one thread" : "plain TCP socket pair";
+  }
+
+ private:
+  std::unique_ptr<SocketPair> sockets_;
+  std::unique_ptr<UcxPair> ucx_;
+};
 
 // Microseconds of `count` calls of `call`, one by one.
 template <typename Call>
@@ -148,11 +170,10 @@ absl::StatusOr<PublishResult> PoolUnderTest::Publish(const std::vector<PageKey>&
                                                    " pages: ", result.first_error.ToString()));
 }
 
-absl::StatusOr<PrefixHit> PoolUnderTest::Lookup(const std::vector<PageKey>& keys, bool views,
+absl::StatusOr<PrefixHit> PoolUnderTest::Lookup(const std::vector<PageKey>& keys,
                                                 bool probe) {
   LookupOptions options;
   options.lease_ms = 30'000;
-  options.views = views;
   options.probe = probe;
   FB_ASSIGN_OR_RETURN(PrefixHit hit, ns_->Lookup(keys, options).Wait());
   if (hit.page_count() == keys.size()) return hit;
@@ -173,7 +194,7 @@ absl::Status BenchFetch(const BenchOptions& options, Report* report) {
   for (const std::string& path : options.paths) {
     report->Section(absl::StrCat("fetch into the caller's buffer, checked, over ", path));
     TemporaryFolder folder;
-    FB_ASSIGN_OR_RETURN(const auto pair, SocketPair::Start());
+    FB_ASSIGN_OR_RETURN(Ceiling plain, Ceiling::Start(path));
     FB_ASSIGN_OR_RETURN(const auto daemon, StartDaemon(folder, path));
     for (const uint64_t part : options.part_sizes()) {
       const uint32_t pages = PagesFor(options, part);
@@ -186,9 +207,9 @@ absl::Status BenchFetch(const BenchOptions& options, Report* report) {
       PairedRounds rounds;
       for (int round = 0; round < options.rounds(); ++round) {
         FB_ASSIGN_OR_RETURN(const double ceiling,
-                            CeilingRate(path, true, *pair, target, other, part, total));
+                            plain.Rate(/*receive=*/true, target, other, part, total));
         FB_ASSIGN_OR_RETURN(const PrefixHit hit,
-                            pool->Lookup(pool->keys(), path == "local", false));
+                            pool->Lookup(pool->keys(), false));
         const Nanos start = clock.Now();
         FB_RETURN_IF_ERROR(pool->Fetch(hit, target).status());
         rounds.ours.push_back(Rate(total, clock.Now() - start));
@@ -201,7 +222,7 @@ absl::Status BenchFetch(const BenchOptions& options, Report* report) {
       figure.path = path;
       figure.bytes = part;
       figure.unit = "GB/s";
-      figure.ceiling_name = CeilingName(path);
+      figure.ceiling_name = plain.name();
       report->Add(figure);
     }
   }
@@ -212,7 +233,7 @@ absl::Status BenchPublish(const BenchOptions& options, Report* report) {
   for (const std::string& path : options.paths) {
     report->Section(absl::StrCat("publish from the caller's buffer over ", path));
     TemporaryFolder folder;
-    FB_ASSIGN_OR_RETURN(const auto pair, SocketPair::Start());
+    FB_ASSIGN_OR_RETURN(Ceiling plain, Ceiling::Start(path));
     FB_ASSIGN_OR_RETURN(const auto daemon, StartDaemon(folder, path));
     for (const uint64_t part : options.part_sizes()) {
       const uint32_t pages = PagesFor(options, part);
@@ -226,7 +247,7 @@ absl::Status BenchPublish(const BenchOptions& options, Report* report) {
       FB_RETURN_IF_ERROR(pool->Publish(pool->FreshKeys(), source).status());
       for (int round = 0; round < options.rounds(); ++round) {
         FB_ASSIGN_OR_RETURN(const double ceiling,
-                            CeilingRate(path, false, *pair, other, source, part, total));
+                            plain.Rate(/*receive=*/false, other, source, part, total));
         const std::vector<PageKey> keys = pool->FreshKeys();
         const Nanos start = clock.Now();
         FB_RETURN_IF_ERROR(pool->Publish(keys, source).status());
@@ -238,7 +259,7 @@ absl::Status BenchPublish(const BenchOptions& options, Report* report) {
       figure.path = path;
       figure.bytes = part;
       figure.unit = "GB/s";
-      figure.ceiling_name = CeilingName(path);
+      figure.ceiling_name = plain.name();
       report->Add(figure);
     }
   }
@@ -259,7 +280,7 @@ absl::Status BenchLookup(const BenchOptions& options, Report* report) {
     const int count = options.quick ? 500 : 5000;
     for (const bool probe : {true, false}) {
       FB_ASSIGN_OR_RETURN(const std::vector<double> times, TimesUs(count, [&] {
-                            return pool->Lookup(pool->keys(), false, probe).status();
+                            return pool->Lookup(pool->keys(), probe).status();
                           }));
       report->Add(LatencyFigure(probe ? "lookup (probe)" : "lookup (lease)", path, kLookupPages,
                                 times, round_trip));
@@ -281,7 +302,7 @@ absl::Status BenchView(const BenchOptions& options, Report* report) {
   uint64_t seen = 0;
   FB_ASSIGN_OR_RETURN(
       const std::vector<double> times, TimesUs(options.quick ? 500 : 5000, [&]() -> absl::Status {
-        FB_ASSIGN_OR_RETURN(PrefixHit hit, pool->Lookup(pool->keys(), true, false));
+        FB_ASSIGN_OR_RETURN(PrefixHit hit, pool->Lookup(pool->keys(), false));
         for (uint32_t page = 0; page < kLookupPages; ++page) {
           FB_ASSIGN_OR_RETURN(const Bytes bytes, hit.View(page, 0));
           seen += bytes.size() + static_cast<uint64_t>(bytes[0]);
@@ -320,7 +341,7 @@ absl::Status BenchClients(const BenchOptions& options, Report* report) {
         for (int i = 0; i < clients; ++i) {
           threads.emplace_back([&, i] {
             const absl::StatusOr<PrefixHit> hit =
-                pools[i]->Lookup(pools[i]->keys(), path == "local", false);
+                pools[i]->Lookup(pools[i]->keys(), false);
             results[i] = hit.ok() ? pools[i]->Fetch(*hit, *targets[i]).status() : hit.status();
           });
         }

@@ -19,7 +19,11 @@ struct BenchOptions {
   int rounds() const { return quick ? 3 : 9; }
   uint64_t total_bytes() const { return quick ? 64ull << 20 : 256ull << 20; }
   std::vector<uint64_t> part_sizes() const;
+#if defined(FOREBAY_HAVE_UCX)
+  std::vector<std::string> paths = {"local", "tcp", "ucx"};
+#else
   std::vector<std::string> paths = {"local", "tcp"};
+#endif
 };
 
 // A client of one real daemon over one path, with a namespace whose pages are one part each.
@@ -37,7 +41,7 @@ class PoolUnderTest {
   std::vector<PageKey> FreshKeys();
 
   absl::StatusOr<PublishResult> Publish(const std::vector<PageKey>& keys, Buffer& from);
-  absl::StatusOr<PrefixHit> Lookup(const std::vector<PageKey>& keys, bool views, bool probe);
+  absl::StatusOr<PrefixHit> Lookup(const std::vector<PageKey>& keys, bool probe);
   absl::StatusOr<FetchResult> Fetch(const PrefixHit& hit, Buffer& to);
 
  private:
