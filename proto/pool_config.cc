@@ -15,6 +15,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "base/log.h"
 #include "proto/wire.h"
 
@@ -238,7 +239,8 @@ absl::StatusOr<v1::PoolConfig> ParsePoolConfig(absl::string_view text, absl::str
     faults.push_back(absl::StrCat(name, ": not a textproto of PoolConfig"));
   }
   for (const std::string& fault : FaultsOf(config)) {
-    faults.push_back(absl::StrCat(name, ": ", fault));
+    // A value may hold a line feed; what follows it is no fault of its own.
+    faults.push_back(absl::StrCat(name, ": ", absl::StrReplaceAll(fault, {{"\n", "\\n"}})));
   }
   if (absl::Status status = AsStatus(faults); !status.ok()) return status;
   return config;

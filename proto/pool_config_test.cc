@@ -15,6 +15,7 @@ using ::forebay::testing::HasStatus;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
 
@@ -39,6 +40,12 @@ TEST(PoolConfigTest, RefusesAValueOfTheWrongType) {
   EXPECT_THAT(ParsePoolConfig("spin_us: \"soon\"", "f"), HasStatus(kInvalid, HasSubstr("f:1:")));
   EXPECT_THAT(ParsePoolConfig("spin_us: -1", "f"), HasCode(kInvalid));
   EXPECT_THAT(ParsePoolConfig("dram {", "f"), HasCode(kInvalid));
+}
+
+TEST(PoolConfigTest, AValueWithALineFeedIsStillOneLine) {
+  const auto config = ParsePoolConfig(R"(node: "a\nf: b")", "f");
+  EXPECT_THAT(config, HasStatus(kInvalid, HasSubstr("f: node: \"a\\nf: b\": ")));
+  EXPECT_THAT(config, HasStatus(kInvalid, Not(HasSubstr("\n"))));
 }
 
 TEST(PoolConfigTest, NamesEveryFaultAtOnce) {
