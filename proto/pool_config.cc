@@ -175,6 +175,35 @@ absl::Status AsStatus(const Faults& faults) {
   return absl::InvalidArgumentError(absl::StrJoin(faults, "\n"));
 }
 
+// Protobuf 3.21 skips unknown fields by recursion without a limit; PoolConfig itself nests twice.
+constexpr int kNestingMax = 32;
+
+// The line where messages nest deeper than kNestingMax; 0: none does.
+int LineOfDeepNesting(absl::string_view text) {
+  int line = 1;
+  int depth = 0;
+  char quote = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '\n') {
+      ++line;
+      quote = 0;  // a string ends with its line, if only by a fault
+    } else if (quote != 0) {
+      if (c == '\\') ++i;
+      if (c == quote) quote = 0;
+    } else if (c == '#') {
+      while (i + 1 < text.size() && text[i + 1] != '\n') ++i;
+    } else if (c == '"' || c == '\'') {
+      quote = c;
+    } else if (c == '{' || c == '<' || c == '[') {
+      if (++depth > kNestingMax) return line;
+    } else if (c == '}' || c == '>' || c == ']') {
+      --depth;
+    }
+  }
+  return 0;
+}
+
 }  // namespace
 
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view address) {
@@ -229,6 +258,10 @@ std::vector<std::string> FaultsOf(const v1::PoolConfig& config) {
 }
 
 absl::StatusOr<v1::PoolConfig> ParsePoolConfig(absl::string_view text, absl::string_view name) {
+  if (const int line = LineOfDeepNesting(text); line > 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ":", line, ": messages nest more than ", kNestingMax, " deep"));
+  }
   Faults faults;
   FaultCollector collector(name, &faults);
   google::protobuf::TextFormat::Parser parser;

@@ -19,6 +19,15 @@ using ::testing::Not;
 
 constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
 
+// Protobuf's parser would recurse for each, until the stack ends.
+TEST(PoolConfigTest, DeepNestingIsRefusedAndNamesItsLine) {
+  std::string deep = "# {{{{\nnode: \"{{{{\"\n";
+  for (int i = 0; i < 20'000; ++i) deep += "a{";
+  EXPECT_THAT(ParsePoolConfig(deep, "f"), HasStatus(kInvalid, HasSubstr("f:3: messages nest")));
+  std::string strings = "node: \"" + std::string(100, '{') + "\" # " + std::string(100, '<');
+  EXPECT_THAT(ParsePoolConfig(strings, "f").status().message(), Not(HasSubstr("nest")));
+}
+
 TEST(PoolConfigTest, AnEmptyFileIsAConfiguration) {
   FB_EXPECT_OK(ParsePoolConfig("", "empty"));
   EXPECT_THAT(FaultsOf(v1::PoolConfig()), IsEmpty());
