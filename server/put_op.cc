@@ -16,6 +16,9 @@
 namespace forebay {
 namespace {
 
+// What logs say of a page.
+absl::Hex PagePrefix(const PageKey& key) { return absl::Hex(key.Prefix64() & 0xffffffff); }
+
 // Two puts of one part that differ: the first stays, and somebody computes what it should not.
 void ReportConflict(NodeCore& core, const Endpoint& endpoint, const wire::PutItem& put) {
   core.metrics.identity_conflicts.Add();
@@ -23,7 +26,7 @@ void ReportConflict(NodeCore& core, const Endpoint& endpoint, const wire::PutIte
   LogWarning("put.identity_conflict", {{"node", core.options.node},
                                        {"namespace", endpoint.session->ns->id},
                                        {"client", endpoint.session->client_name},
-                                       {"page_prefix", absl::Hex(put.key.Prefix64() & 0xffffffff)},
+                                       {"page_prefix", PagePrefix(put.key)},
                                        {"part", put.part}});
 }
 
@@ -113,7 +116,10 @@ void PutOp::Check(NodeCore& core, const Endpoint& endpoint) {
     item.code = status.code();
     if (core.log_limiter.Allow(core.clock.Now())) {
       LogWarning("put.refused", {{"node", core.options.node},
+                                 {"namespace", endpoint.session->ns->id},
                                  {"client", endpoint.session->client_name},
+                                 {"page_prefix", PagePrefix(item.put.key)},
+                                 {"part", item.put.part},
                                  {"why", status.message()}});
     }
   }
