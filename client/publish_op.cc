@@ -56,7 +56,7 @@ uint32_t PublishOp::OfferPagesMax() const {
 void PublishOp::Advance(Nanos now) {
   if (!ending_ && (cancelled() || now >= deadline())) BeginEnd(now);
   if (!ending_) {
-    // Never more than one message at a time over a network, whoever drives.
+    // Whoever drives: the transport gets a turn after each message that goes over a network.
     uint64_t slice = std::min(services().options.slice_bytes, services().options.put_message_bytes);
     bool ended = true;
     for (uint16_t daemon = 0; daemon < streams_.size(); ++daemon) {
