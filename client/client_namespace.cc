@@ -21,14 +21,8 @@ ClientNamespace::ClientNamespace(uint64_t the_id, NamespaceSpec the_spec,
     : id(the_id),
       spec(std::move(the_spec)),
       parts(spec.layout.Parts()),
+      rule(spec.layout),
       placement(PlacementOf(options)),
-      connect_timeout(options.connect_timeout) {
-  for (const LayerSpec& layer : spec.layout.layers) {
-    if (layer.layer_class != LayerClass::kSlidingWindow) continue;
-    const uint32_t pages =
-        (layer.window_tokens + spec.layout.page_tokens - 1) / spec.layout.page_tokens;
-    window_pages = std::max(window_pages, pages);
-  }
-}
+      connect_timeout(options.connect_timeout) {}
 
 }  // namespace forebay

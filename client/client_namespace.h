@@ -10,6 +10,7 @@
 #include "client/client_op.h"
 #include "client/daemon_link.h"
 #include "client/placement.h"
+#include "client/read_rule.h"
 
 namespace forebay {
 
@@ -20,7 +21,7 @@ struct ClientNamespace {
   uint64_t id = 0;
   NamespaceSpec spec;
   std::vector<PartSpec> parts;
-  uint32_t window_pages = 0;  // of the widest sliding window; 0 without sliding layers
+  ReadRule rule;
   Placement placement;
   std::vector<std::unique_ptr<DaemonLink>> links;  // in the order of the client's daemons
   std::optional<PageKey> root;                     // as the first daemon that answered gave it
@@ -31,15 +32,7 @@ struct ClientNamespace {
 
   // Whether a reader who goes on after `page_count` pages needs this part of page `page`.
   bool Needs(const PartSpec& part, uint32_t page, uint32_t page_count) const {
-    switch (part.layer_class) {
-      case LayerClass::kFull:
-        return true;
-      case LayerClass::kSlidingWindow:
-        return page + window_pages >= page_count;
-      case LayerClass::kState:
-        return page + 1 == page_count;
-    }
-    return true;
+    return rule.Needs(part.layer_class, page, page_count);
   }
   void Watch(ClientOp& op) { watchers.push_back(&op); }
   void Unwatch(ClientOp& op) { std::erase(watchers, &op); }

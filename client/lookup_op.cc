@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/types/span.h"
 #include "base/status_macros.h"
 #include "client/core_services.h"
 #include "proto/accept.h"
@@ -154,21 +155,8 @@ void LookupOp::Advance(Nanos now) {
 }
 
 uint32_t LookupOp::UsablePages() const {
-  const ClassMask full = ns_.spec.layout.Classes() & ClassBit(LayerClass::kFull);
-  const ClassMask classes = ns_.spec.layout.Classes();
-  const bool sliding = (classes & ClassBit(LayerClass::kSlidingWindow)) != 0;
-  const bool state = (classes & ClassBit(LayerClass::kState)) != 0;
-  uint32_t usable = 0;
-  uint32_t sliding_run = 0;  // pages with their sliding layers, up to and with this one
-  for (uint32_t page = 0; page < keys_.size(); ++page) {
-    const ClassMask mask = masks_[page];
-    if (!found_[page] || (mask & full) != full) break;
-    sliding_run = (mask & ClassBit(LayerClass::kSlidingWindow)) != 0 ? sliding_run + 1 : 0;
-    if (sliding && sliding_run < std::min(page + 1, ns_.window_pages)) continue;
-    if (state && (mask & ClassBit(LayerClass::kState)) == 0) continue;
-    usable = page + 1;
-  }
-  return usable;
+  const auto leading = std::find(found_.begin(), found_.end(), false) - found_.begin();
+  return ns_.rule.UsablePages(absl::MakeConstSpan(masks_).first(leading));
 }
 
 void LookupOp::CutLease(const Answer& answer, uint32_t keep_pages) {
