@@ -30,6 +30,8 @@ ServerMetrics::ServerMetrics(MetricRegistry& r)
     : sessions_opened(r.AddCounter("forebay_sessions_opened_total", "Sessions opened.")),
       sessions_refused(r.AddCounter("forebay_sessions_refused_total",
                                     "Requests for a session that were refused.")),
+      namespaces_forgotten(r.AddCounter("forebay_namespaces_forgotten_total",
+                                        "Idle namespaces forgotten to make room for others.")),
       hellos_refused(r.AddCounter("forebay_hellos_refused_total",
                                   "Endpoints refused for an unknown session or another epoch.")),
       malformed_messages(
@@ -72,6 +74,7 @@ ServerMetrics::ServerMetrics(MetricRegistry& r)
       bad_reports_unfounded(r.AddCounter("forebay_bad_reports_unfounded_total",
                                          "Reports of a bad frame that the daemon found sound.")),
       sessions(r.AddGauge("forebay_sessions", "Sessions open.")),
+      namespaces(r.AddGauge("forebay_namespaces", "Namespaces known.")),
       endpoints(r.AddGauge("forebay_endpoints", "Endpoints of the data plane open.")),
       leases(r.AddGauge("forebay_leases", "Leases live.")),
       leased_bytes(r.AddGauge("forebay_leased_bytes", "Bytes of frames that leases hold.")),

@@ -11,6 +11,7 @@ struct ServerMetrics {
 
   Counter& sessions_opened;
   Counter& sessions_refused;
+  Counter& namespaces_forgotten;
   Counter& hellos_refused;
   Counter& malformed_messages;
   Counter& permission_denied;
@@ -45,6 +46,7 @@ struct ServerMetrics {
   Counter& bad_reports_unfounded;
 
   Gauge& sessions;
+  Gauge& namespaces;
   Gauge& endpoints;
   Gauge& leases;
   Gauge& leased_bytes;

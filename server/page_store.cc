@@ -119,6 +119,18 @@ void PageStore::Discard(SlotRef slot) {
   FB_CHECK(tier_.Fence(slot).ok());
 }
 
+absl::flat_hash_set<uint32_t> PageStore::ForgetNamespaces(
+    const absl::flat_hash_set<uint32_t>& namespaces) {
+  for (const PageRef page : index_.UnpinnedPagesOf(namespaces)) Evict(page);
+  absl::flat_hash_set<uint32_t> forgotten;
+  for (const uint32_t ns : namespaces) {
+    if (index_.CountsOf(ns).pages > 0) continue;
+    index_.RemoveNamespace(ns);
+    forgotten.insert(ns);
+  }
+  return forgotten;
+}
+
 void PageStore::DropPart(PageRef page, uint32_t part) {
   const SlotRef slot = index_.RemovePart(page, part);
   if (slot.valid()) FB_CHECK(tier_.Retire(slot).ok());

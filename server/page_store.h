@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/clock.h"
@@ -64,6 +65,10 @@ class PageStore {
                    Nanos now);
   // Once for each OpenPage. Forgets the page if nobody put anything into it.
   void ClosePage(PageRef page, uint32_t part_count);
+
+  // Drops every page of these namespaces that nobody holds, and forgets those of them that are
+  // empty then: their ids must not be used again. Walks the whole index. The ids forgotten.
+  absl::flat_hash_set<uint32_t> ForgetNamespaces(const absl::flat_hash_set<uint32_t>& namespaces);
 
   // Drops one part (found bad) from index and tier.
   void DropPart(PageRef page, uint32_t part);

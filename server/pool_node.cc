@@ -151,6 +151,7 @@ void PoolNode::RefreshGauges() {
   const ServerMetrics& metrics = state_->core.metrics;
   const auto set = [](Gauge& gauge, uint64_t value) { gauge.Set(static_cast<int64_t>(value)); };
   set(metrics.sessions, status.sessions);
+  set(metrics.namespaces, state_->sessions.namespaces().size());
   set(metrics.endpoints, status.endpoints);
   set(metrics.leases, status.leases);
   set(metrics.leased_bytes, status.leased_bytes);

@@ -20,8 +20,8 @@
 
 namespace forebay {
 
-// A namespace that some session opened. It stays as long as the node lives, since pages may rest
-// under it. Counters are for people.
+// A namespace that some session opened. It stays when the session ends, since pages rest under it,
+// until another one needs its place. Counters are for people.
 struct NamespaceEntry {
   uint32_t id = 0;
   NamespaceSpec spec;
@@ -29,6 +29,7 @@ struct NamespaceEntry {
   std::vector<PartSpec> parts;
   uint64_t page_frame_bytes = 0;  // all frames of a page, unencoded
   uint64_t sessions = 0;
+  Nanos idle_since = 0;  // while it has no session
   uint64_t lookups = 0, lookup_pages = 0, hit_pages = 0;
 };
 

@@ -13,6 +13,9 @@ namespace {
 
 constexpr size_t kClientNameBytesMax = 256;
 
+// One in so many namespaces is forgotten at once.
+constexpr size_t kForgottenShare = 16;
+
 const TenantOptions& DefaultTenant() {
   static const TenantOptions* tenant = new TenantOptions{
       std::string(kDefaultTenant), std::string(kDefaultTenantSecret), Sha256Digest{}};
@@ -98,13 +101,12 @@ absl::StatusOr<NamespaceEntry*> SessionTable::OpenNamespace(NamespaceSpec spec,
   if (const auto found = by_encoding_.find(encoding); found != by_encoding_.end()) {
     return found->second;
   }
-  if (namespaces_.size() >= core_.options.limits.namespaces_max) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("this daemon has ", namespaces_.size(), " namespaces, as many as it may"));
-  }
   auto ns = std::make_unique<NamespaceEntry>();
   ns->parts = spec.layout.Parts();
   FB_RETURN_IF_ERROR(CheckParts(ns->parts));
+  if (namespaces_.size() >= core_.options.limits.namespaces_max) {
+    FB_RETURN_IF_ERROR(ForgetIdleNamespaces());
+  }
   ns->root = spec.RootKey(AsBytes(secret.data(), secret.size()));
   ns->page_frame_bytes = spec.layout.PageBytes() + ns->parts.size() * kFrameHeaderBytes;
   ns->id = core_.index().AddNamespace(PageShape::Of(spec.layout));
@@ -113,6 +115,45 @@ absl::StatusOr<NamespaceEntry*> SessionTable::OpenNamespace(NamespaceSpec spec,
   by_encoding_.emplace(std::move(encoding), entry);
   namespaces_.push_back(std::move(ns));
   return entry;
+}
+
+// Those without a page cost nothing to forget. Else the longest idle go, with their pages, and
+// several at once: the index has to be walked for it.
+absl::Status SessionTable::ForgetIdleNamespaces() {
+  std::vector<const NamespaceEntry*> idle;
+  absl::flat_hash_set<uint32_t> chosen;
+  for (const auto& ns : namespaces_) {
+    if (ns->sessions > 0) continue;
+    idle.push_back(ns.get());
+    if (core_.index().CountsOf(ns->id).pages == 0) chosen.insert(ns->id);
+  }
+  if (chosen.empty()) {
+    const size_t count = std::min(idle.size(), 1 + namespaces_.size() / kForgottenShare);
+    std::partial_sort(idle.begin(), idle.begin() + count, idle.end(),
+                      [](const NamespaceEntry* a, const NamespaceEntry* b) {
+                        return std::pair(a->idle_since, a->id) < std::pair(b->idle_since, b->id);
+                      });
+    for (size_t i = 0; i < count; ++i) chosen.insert(idle[i]->id);
+  }
+  const uint64_t pages_before = core_.index().counts().pages;
+  const absl::flat_hash_set<uint32_t> forgotten = core_.store.ForgetNamespaces(chosen);
+  if (forgotten.empty()) {
+    return absl::ResourceExhaustedError(absl::StrCat("this daemon has ", namespaces_.size(),
+                                                     " namespaces in use, as many as it may"));
+  }
+  const auto gone = [&](const auto& ns) { return forgotten.contains(ns->id); };
+  for (const auto& ns : namespaces_) {
+    if (gone(ns)) by_encoding_.erase(ns->spec.CanonicalEncoding());
+  }
+  namespaces_.erase(std::remove_if(namespaces_.begin(), namespaces_.end(), gone),
+                    namespaces_.end());
+  core_.metrics.namespaces_forgotten.Add(forgotten.size());
+  if (core_.log_limiter.Allow(core_.clock.Now())) {
+    LogInfo("namespaces.forgotten",
+            {{"count", absl::StrCat(forgotten.size())},
+             {"pages", absl::StrCat(pages_before - core_.index().counts().pages)}});
+  }
+  return absl::OkStatus();
 }
 
 Session* SessionTable::Find(const Uint128Bytes& id) {
@@ -144,7 +185,7 @@ bool SessionTable::ExpireIdle(Nanos now) {
       continue;
     }
     core_.leases.DropSession(session.owner);
-    --session.ns->sessions;
+    if (--session.ns->sessions == 0) session.ns->idle_since = now;
     it = sessions_.erase(it);
     any = true;
   }

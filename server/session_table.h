@@ -42,6 +42,8 @@ class SessionTable {
  private:
   absl::StatusOr<const TenantOptions*> FindTenant(absl::string_view tenant) const;
   absl::StatusOr<NamespaceEntry*> OpenNamespace(NamespaceSpec spec, absl::string_view secret);
+  // Makes room for one more.
+  absl::Status ForgetIdleNamespaces();
   absl::Status CheckParts(const std::vector<PartSpec>& parts) const;
 
   NodeCore& core_;

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <string>
+#include <vector>
 
 #include "base/failpoint.h"
 #include "base/testing/status_matchers.h"
@@ -88,6 +90,111 @@ TEST(SessionTest, RefusesWhatIsOverALimit) {
   FB_ASSERT_OK(world.node->OpenSession("default", Request()));
   EXPECT_THAT(world.node->OpenSession("default", Request()),
               HasStatus(absl::StatusCode::kResourceExhausted, HasSubstr("sessions")));
+}
+
+// A world that may know four namespaces, and a way to leave one behind with a page in it.
+class NamespacesTest : public ::testing::Test {
+ protected:
+  NamespacesTest() : world_(Options()) {}
+
+  static NodeWorldOptions Options() {
+    NodeWorldOptions options;
+    options.node.limits.namespaces_max = 4;
+    return options;
+  }
+
+  static TestChain ChainOf(const ScriptedClient& client) {
+    return TestChain(NodeWorld::SmallLayout(), client.session().root, 2);
+  }
+
+  // Opens the namespace, puts `pages` pages there, and closes; its session ends a minute later.
+  void Leave(const std::string& model, size_t pages) {
+    ScriptedClient client(world_, "writer of " + model);
+    client.Open(NodeWorld::Spec(model));
+    const TestChain chain = ChainOf(client);
+    for (size_t page = 0; page < pages; ++page) {
+      PutMessage put;
+      for (uint16_t part = 0; part < 2; ++part) {
+        put.Add(chain.Item(page, part), chain.Payload(page, part));
+      }
+      EXPECT_THAT(Put(client, put), ::testing::Each(absl::StatusCode::kOk)) << model;
+    }
+    client.Close();
+    world_.RunFor(kSecond);
+  }
+
+  uint32_t PagesOf(const std::string& model) {
+    ScriptedClient client(world_, "reader of " + model);
+    client.Open(NodeWorld::Spec(model));
+    const uint32_t pages = Lookup(client, ChainOf(client).keys()).reply.page_count;
+    client.Close();
+    world_.RunFor(kSecond);
+    return pages;
+  }
+
+  void EndIdleSessions() { world_.RunFor(2 * 60 * kSecond); }
+
+  std::vector<std::string> Known() {
+    std::vector<std::string> models;
+    for (const NamespaceSnapshot& ns : world_.node->Namespaces()) models.push_back(ns.spec.model);
+    return models;
+  }
+
+  NodeWorld world_;
+};
+
+TEST_F(NamespacesTest, TheLongestIdleGoesWithItsPagesWhenAnotherNeedsItsPlace) {
+  for (const char* model : {"a", "b", "c", "d"}) Leave(model, 2);
+  EndIdleSessions();
+  EXPECT_EQ(PagesOf("a"), 2u);  // a is used again, so that b is the oldest
+  EndIdleSessions();
+  ASSERT_EQ(world_.node->Status().pages.pages, 8u);
+
+  EXPECT_EQ(PagesOf("e"), 0u);
+  EXPECT_THAT(Known(), ::testing::ElementsAre("a", "c", "d", "e"));
+  EXPECT_EQ(world_.node->Status().pages.pages, 6u);
+  EXPECT_THAT(world_.registry.Text(), HasSubstr("forebay_namespaces_forgotten_total 1\n"));
+  EndIdleSessions();
+  EXPECT_EQ(PagesOf("c"), 2u);
+  EXPECT_EQ(PagesOf("a"), 2u);
+  EndIdleSessions();
+  EXPECT_EQ(PagesOf("b"), 0u) << "a namespace that comes back has no pages of its first life";
+  Leave("b", 2);
+  EXPECT_EQ(PagesOf("b"), 2u);
+  EndIdleSessions();
+  world_.ExpectQuiet();
+}
+
+TEST_F(NamespacesTest, ThoseWithoutPagesGoFirst) {
+  Leave("a", 1);
+  Leave("b", 0);
+  Leave("c", 1);
+  Leave("d", 0);
+  EndIdleSessions();
+  Leave("e", 1);
+  EXPECT_THAT(Known(), ::testing::ElementsAre("a", "c", "e"));
+  EXPECT_EQ(world_.node->Status().pages.pages, 3u);
+}
+
+TEST_F(NamespacesTest, OneInUseStays) {
+  for (const char* model : {"a", "b", "c", "d"}) {
+    FB_ASSERT_OK(world_.node->OpenSession("default", Request(model)));
+  }
+  EXPECT_THAT(world_.node->OpenSession("default", Request("e")),
+              HasStatus(absl::StatusCode::kResourceExhausted, HasSubstr("4 namespaces in use")));
+  EXPECT_THAT(Known(), ::testing::ElementsAre("a", "b", "c", "d"));
+}
+
+// Many users, each with a salt of their own, over a daemon that knows four: never refused, and
+// nothing is left of those that went.
+TEST_F(NamespacesTest, AnyNumberMayPassOneAfterAnother) {
+  for (int i = 0; i < 200; ++i) {
+    Leave("user " + std::to_string(i), 1 + i % 2);
+    EndIdleSessions();
+  }
+  EXPECT_LE(Known().size(), 4u);
+  EXPECT_LE(world_.node->Status().pages.pages, 8u);
+  world_.ExpectQuiet();
 }
 
 TEST(SessionTest, RefusesAWrongSpecAndAPartThatNoSlabHolds) {

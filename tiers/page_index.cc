@@ -50,14 +50,7 @@ PageShape PageShape::Of(const KvLayout& layout) {
   PageShape shape;
   for (const PartSpec& part : layout.Parts()) shape.part_class.push_back(part.layer_class);
   shape.part_count = static_cast<uint32_t>(shape.part_class.size());
-  shape.page_tokens = layout.page_tokens;
   shape.classes = layout.Classes();
-  for (const LayerSpec& layer : layout.layers) {
-    if (layer.layer_class != LayerClass::kSlidingWindow) continue;
-    const uint64_t pages =
-        (uint64_t{layer.window_tokens} + layout.page_tokens - 1) / layout.page_tokens;
-    shape.window_pages = std::max(shape.window_pages, static_cast<uint32_t>(pages));
-  }
   return shape;
 }
 
@@ -73,7 +66,8 @@ struct PageIndex::State {
 
   Namespace& NamespaceOf(uint32_t ns) {
     FB_CHECK(ns < namespaces.size());
-    return namespaces[ns];
+    FB_CHECK(namespaces[ns] != nullptr);
+    return *namespaces[ns];
   }
   bool Holds(PageRef page) const {
     return page.row < row_count && rows[page.row].presence == Presence::kHere &&
@@ -102,7 +96,7 @@ struct PageIndex::State {
   }
 
   std::unique_ptr<EvictionPolicy> policy;
-  std::vector<Namespace> namespaces;
+  std::vector<std::unique_ptr<Namespace>> namespaces;   // by id; null once forgotten
   std::map<uint32_t, std::unique_ptr<PartPool>> pools;  // by part count
   KeyTable table;
   ChunkedArray<Row> rows;
@@ -208,14 +202,31 @@ uint32_t PageIndex::AddNamespace(PageShape shape) {
   FB_CHECK(shape.part_count > 0);
   FB_CHECK(shape.part_count <= UINT16_MAX);
   FB_CHECK(shape.part_class.size() == shape.part_count);
-  State::Namespace added;
-  for (const LayerClass c : shape.part_class) ++added.missing[ClassIndex(c)];
+  auto added = std::make_unique<State::Namespace>();
+  for (const LayerClass c : shape.part_class) ++added->missing[ClassIndex(c)];
   std::unique_ptr<PartPool>& pool = state_->pools[shape.part_count];
   if (pool == nullptr) pool = std::make_unique<PartPool>(shape.part_count);
-  added.pool = pool.get();
-  added.shape = std::move(shape);
+  added->pool = pool.get();
+  added->shape = std::move(shape);
   state_->namespaces.push_back(std::move(added));
   return static_cast<uint32_t>(state_->namespaces.size() - 1);
+}
+
+void PageIndex::RemoveNamespace(uint32_t ns) {
+  // Rows of absent parents go with their last child, so that none is left that names `ns`.
+  FB_CHECK(state_->NamespaceOf(ns).counts.pages == 0);
+  state_->namespaces[ns] = nullptr;
+}
+
+std::vector<PageRef> PageIndex::UnpinnedPagesOf(
+    const absl::flat_hash_set<uint32_t>& namespaces) const {
+  std::vector<PageRef> pages;
+  for (uint32_t row = 0; row < state_->row_count; ++row) {
+    const Row& at = state_->rows[row];
+    if (at.presence != Presence::kHere || at.pin_count > 0) continue;
+    if (namespaces.contains(at.ns)) pages.push_back(state_->RefTo(row));
+  }
+  return pages;
 }
 
 PageRef PageIndex::Find(uint32_t ns, const PageKey& key) const {
@@ -251,7 +262,7 @@ absl::Status PageIndex::SetPart(PageRef page, uint32_t part, SlotRef slot, uint3
   State& state = *state_;
   if (!state.Holds(page)) return absl::FailedPreconditionError("the page is gone");
   Row& at = state.rows[page.row];
-  State::Namespace& in = state.namespaces[at.ns];
+  State::Namespace& in = state.NamespaceOf(at.ns);
   if (part >= in.shape.part_count) {
     return absl::InvalidArgumentError(
         absl::StrCat("part ", part, " of a page of ", in.shape.part_count));
@@ -275,7 +286,7 @@ absl::Status PageIndex::SetPart(PageRef page, uint32_t part, SlotRef slot, uint3
 SlotRef PageIndex::Part(PageRef page, uint32_t part) const {
   if (!state_->Holds(page)) return {};
   const Row& at = state_->rows[page.row];
-  const State::Namespace& in = state_->namespaces[at.ns];
+  const State::Namespace& in = state_->NamespaceOf(at.ns);
   if (part >= in.shape.part_count) return {};
   const StoredPart& stored = in.pool->Parts(at.parts)[part];
   return {stored.slot, stored.generation};
@@ -288,7 +299,7 @@ ClassMask PageIndex::CompleteClasses(PageRef page) const {
 bool PageIndex::Complete(PageRef page) const {
   if (!state_->Holds(page)) return false;
   const Row& at = state_->rows[page.row];
-  return at.complete == state_->namespaces[at.ns].shape.classes;
+  return at.complete == state_->NamespaceOf(at.ns).shape.classes;
 }
 
 bool PageIndex::Holds(PageRef page) const { return state_->Holds(page); }
@@ -306,32 +317,6 @@ uint32_t PageIndex::NamespaceOf(PageRef page) const {
 uint32_t PageIndex::PlaceOf(PageRef page) const {
   FB_CHECK(state_->Holds(page));
   return state_->rows[page.row].page_index;
-}
-
-uint32_t PageIndex::LongestPrefix(uint32_t ns, absl::Span<const PageKey> keys,
-                                  std::vector<PageRef>* pages) const {
-  const PageShape& shape = state_->NamespaceOf(ns).shape;
-  const auto needs = [&](LayerClass c) { return (shape.classes & ClassBit(c)) != 0; };
-  const bool full = needs(LayerClass::kFull);
-  const bool sliding = needs(LayerClass::kSlidingWindow);
-  const bool has_state = needs(LayerClass::kState);
-  size_t longest = 0;
-  size_t windows_in_a_row = 0;  // pages up to here with complete sliding windows
-  pages->clear();
-  state_->Walk(ns, keys, [&](size_t i, uint32_t row) {
-    const ClassMask complete = row == kNone ? ClassMask{0} : state_->rows[row].complete;
-    const auto has = [&](LayerClass c) { return (complete & ClassBit(c)) != 0; };
-    if (full && !has(LayerClass::kFull)) return false;
-    pages->push_back(row == kNone ? PageRef{} : state_->RefTo(row));
-    windows_in_a_row = has(LayerClass::kSlidingWindow) ? windows_in_a_row + 1 : 0;
-    const size_t length = i + 1;
-    const bool window_is_whole =
-        !sliding || windows_in_a_row >= std::min<size_t>(shape.window_pages, length);
-    if (window_is_whole && (!has_state || has(LayerClass::kState))) longest = length;
-    return true;
-  });
-  pages->resize(longest);
-  return static_cast<uint32_t>(longest);
 }
 
 uint32_t PageIndex::LeadingClasses(uint32_t ns, absl::Span<const PageKey> keys,
@@ -384,7 +369,7 @@ std::vector<SlotRef> PageIndex::Remove(PageRef page) {
   std::vector<SlotRef> slots;
   if (!state.Holds(page)) return slots;
   Row& at = state.rows[page.row];
-  State::Namespace& in = state.namespaces[at.ns];
+  State::Namespace& in = state.NamespaceOf(at.ns);
   uint64_t frame_bytes = 0;
   for (const StoredPart& part : in.pool->Parts(at.parts)) {
     if (part.slot == kNone) continue;
@@ -414,7 +399,7 @@ SlotRef PageIndex::RemovePart(PageRef page, uint32_t part) {
   State& state = *state_;
   if (!state.Holds(page)) return {};
   Row& at = state.rows[page.row];
-  State::Namespace& in = state.namespaces[at.ns];
+  State::Namespace& in = state.NamespaceOf(at.ns);
   if (part >= in.shape.part_count) return {};
   StoredPart& stored = in.pool->Parts(at.parts)[part];
   if (stored.slot == kNone) return {};

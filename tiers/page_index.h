@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -18,10 +19,8 @@ namespace forebay {
 // What a namespace's layout means to the index, computed once.
 struct PageShape {
   uint32_t part_count = 0;
-  uint32_t page_tokens = 0;
   ClassMask classes = 0;               // classes that the layout has
   std::vector<LayerClass> part_class;  // [part_count]
-  uint32_t window_pages = 0;           // pages that hold the last W tokens, over all layers
 
   static PageShape Of(const KvLayout& layout);
 };
@@ -42,6 +41,10 @@ class PageIndex {
 
   // Registers a namespace's shape. Ids are small and never reused.
   uint32_t AddNamespace(PageShape shape);
+  // Forgets one that has no pages.
+  void RemoveNamespace(uint32_t ns);
+  // The pages of any of these namespaces that no pin holds. Walks the whole index.
+  std::vector<PageRef> UnpinnedPagesOf(const absl::flat_hash_set<uint32_t>& namespaces) const;
 
   // A page's place in the index; stale after the page is removed.
   PageRef Find(uint32_t ns, const PageKey& key) const;
@@ -67,15 +70,10 @@ class PageIndex {
   uint32_t NamespaceOf(PageRef page) const;
   uint32_t PlaceOf(PageRef page) const;  // its page_index
 
-  // How many leading `keys` a reader can use, by the rule of layer classes: every page complete in
-  // full attention, the last window_pages of them in sliding windows, the last one in state.
-  // `pages` gets the refs of these leading pages; invalid ones for pages that are not here, which a
-  // layout without full layers does not need. Does not touch the policy.
-  uint32_t LongestPrefix(uint32_t ns, absl::Span<const PageKey> keys,
-                         std::vector<PageRef>* pages) const;
   // Per key, the complete classes, up to and without the first page that lacks a complete full
   // class (or, in a layout without full layers, the first absent page). The number of these pages.
-  // For readers whose chain is spread over several daemons.
+  // `pages` gets their refs. Does not touch the policy. How many of them a reader can use is the
+  // client's to say: its chain may be spread over several daemons.
   uint32_t LeadingClasses(uint32_t ns, absl::Span<const PageKey> keys, std::vector<PageRef>* pages,
                           std::vector<ClassMask>* classes) const;
 

@@ -97,14 +97,11 @@ class PageIndexModel {
   PageShape RandomShape() {
     PageShape shape;
     shape.part_count = static_cast<uint32_t>(1 + random_.Below(4));
-    shape.page_tokens = 16;
     for (uint32_t p = 0; p < shape.part_count; ++p) {
       const auto c = static_cast<LayerClass>(1 + random_.Below(kLayerClassCount));
       shape.part_class.push_back(c);
       shape.classes |= ClassBit(c);
     }
-    const bool sliding = (shape.classes & ClassBit(LayerClass::kSlidingWindow)) != 0;
-    shape.window_pages = sliding ? static_cast<uint32_t>(1 + random_.Below(5)) : 0;
     return shape;
   }
 
@@ -123,44 +120,24 @@ class PageIndexModel {
   }
   bool Needs(LayerClass c) const { return (shape_.classes & ClassBit(c)) != 0; }
 
-  // The rule, once for each length, with no thought of speed.
-  bool Usable(const std::vector<PageKey>& keys, size_t length) const {
-    for (size_t i = 0; i < length; ++i) {
-      if (Needs(LayerClass::kFull) && !Has(keys[i], LayerClass::kFull)) return false;
-      const bool in_window = i + shape_.window_pages >= length;
-      if (Needs(LayerClass::kSlidingWindow) && in_window &&
-          !Has(keys[i], LayerClass::kSlidingWindow)) {
-        return false;
-      }
-    }
-    return !Needs(LayerClass::kState) || Has(keys[length - 1], LayerClass::kState);
-  }
-
   void CheckLookups(int chain) {
     std::vector<PageKey> keys = chains_[chain];
     keys.resize(random_.Below(kPlaces + 1));
-    size_t longest = keys.size();
-    while (longest > 0 && !Usable(keys, longest)) --longest;
-    std::vector<PageRef> refs;
-    ASSERT_EQ(index_.LongestPrefix(ns_, keys, &refs), longest);
-    ASSERT_EQ(refs.size(), longest);
-    for (size_t i = 0; i < longest; ++i) {
-      const auto at = pages_.find(keys[i]);
-      ASSERT_EQ(refs[i], at == pages_.end() ? PageRef{} : at->second.ref);
-    }
-    ASSERT_EQ(index_.LongestPrefix(other_ns_, keys, &refs), 0u);
-
     std::vector<ClassMask> want;
+    std::vector<PageRef> want_refs;
     for (const PageKey& key : keys) {
       const auto at = pages_.find(key);
       if (at == pages_.end()) break;
       if (Needs(LayerClass::kFull) && !Has(key, LayerClass::kFull)) break;
       want.push_back(Complete(at->second));
+      want_refs.push_back(at->second.ref);
     }
+    std::vector<PageRef> refs;
     std::vector<ClassMask> classes;
     ASSERT_EQ(index_.LeadingClasses(ns_, keys, &refs, &classes), want.size());
     ASSERT_EQ(classes, want);
-    ASSERT_EQ(refs.size(), want.size());
+    ASSERT_EQ(refs, want_refs);
+    ASSERT_EQ(index_.LeadingClasses(other_ns_, keys, &refs, &classes), 0u);
   }
 
   void Fill(int chain, uint32_t place) {

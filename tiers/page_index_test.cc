@@ -26,7 +26,6 @@ SlotRef Slot(uint32_t n) { return {n, 1000 + uint64_t{n}}; }
 PageShape FullShape(uint32_t parts) {
   PageShape shape;
   shape.part_count = parts;
-  shape.page_tokens = 16;
   shape.classes = ClassBit(LayerClass::kFull);
   shape.part_class.assign(parts, LayerClass::kFull);
   return shape;
@@ -51,13 +50,14 @@ class PageIndexTest : public ::testing::Test {
     for (int i = 0; i < count; ++i) keys.push_back(Key(chain, i));
     return keys;
   }
-  uint32_t Longest(const std::vector<PageKey>& keys) {
-    return index_.LongestPrefix(ns_, keys, &pages_);
+  uint32_t Leading(const std::vector<PageKey>& keys) {
+    return index_.LeadingClasses(ns_, keys, &pages_, &classes_);
   }
 
   PageIndex index_;
   const uint32_t ns_;
   std::vector<PageRef> pages_;
+  std::vector<ClassMask> classes_;
 };
 
 TEST_F(PageIndexTest, APageIsCompleteWithItsLastPart) {
@@ -88,7 +88,7 @@ TEST_F(PageIndexTest, AKeyDoesNotCrossNamespaces) {
   const uint32_t other = index_.AddNamespace(FullShape(2));
   AddComplete(1, 0);
   EXPECT_FALSE(index_.Find(other, Key(1, 0)).valid());
-  EXPECT_EQ(index_.LongestPrefix(other, Chain(1, 1), &pages_), 0u);
+  EXPECT_EQ(index_.LeadingClasses(other, Chain(1, 1), &pages_, &classes_), 0u);
   EXPECT_EQ(index_.CountsOf(other).pages, 0u);
   EXPECT_EQ(index_.CountsOf(ns_).pages, 1u);
 }
@@ -116,20 +116,20 @@ TEST_F(PageIndexTest, AStaleReferenceIsHarmless) {
 
 TEST_F(PageIndexTest, MatchStopsAtTheFirstMissingOrIncompletePage) {
   for (const int place : {0, 1, 2, 4}) AddComplete(1, place);
-  EXPECT_EQ(Longest(Chain(1, 6)), 3u);
+  EXPECT_EQ(Leading(Chain(1, 6)), 3u);
   ASSERT_EQ(pages_.size(), 3u);
   EXPECT_EQ(pages_[2], index_.Find(ns_, Key(1, 2)));
 
   const SlotRef bad = index_.RemovePart(pages_[1], 0);
   EXPECT_EQ(bad, Slot(1));
-  EXPECT_EQ(Longest(Chain(1, 6)), 1u);
-  EXPECT_EQ(Longest({}), 0u);
+  EXPECT_EQ(Leading(Chain(1, 6)), 1u);
+  EXPECT_EQ(Leading({}), 0u);
 }
 
 TEST_F(PageIndexTest, AChainLongerThanAnyBlockIsWalkedWhole) {
   for (int place = 0; place < 200; ++place) AddComplete(1, place);
-  EXPECT_EQ(Longest(Chain(1, 200)), 200u);
-  EXPECT_EQ(Longest(Chain(1, 33)), 33u);
+  EXPECT_EQ(Leading(Chain(1, 200)), 200u);
+  EXPECT_EQ(Leading(Chain(1, 33)), 33u);
 }
 
 TEST_F(PageIndexTest, LeavesGoBeforeParents) {
@@ -246,18 +246,36 @@ TEST_F(PageIndexTest, CountsFollowEveryChange) {
   EXPECT_EQ(index_.CountsOf(ns_).frame_bytes, 20u);
 }
 
-TEST(PageShapeTest, WindowPagesHoldTheLastTokensOfTheWidestWindow) {
+TEST_F(PageIndexTest, ANamespaceGoesWithoutATrace) {
+  const uint32_t other = index_.AddNamespace(FullShape(3));
+  const uint32_t third = index_.AddNamespace(FullShape(1));
+  for (int place = 0; place < 3; ++place) AddComplete(1, place);
+  // Of an absent parent.
+  const PageRef pinned = index_.FindOrAdd(other, Key(1, 2), Key(1, 1), 2, 0);
+  const PageRef loose = index_.FindOrAdd(other, Key(2, 0), {}, 0, 0);
+  const PageRef apart = index_.FindOrAdd(third, Key(1, 0), {}, 0, 0);
+  index_.Pin(pinned);
+
+  EXPECT_THAT(index_.UnpinnedPagesOf({other}), ElementsAre(loose));
+  EXPECT_THAT(index_.UnpinnedPagesOf({other, third}),
+              ::testing::UnorderedElementsAre(loose, apart));
+  index_.Unpin(pinned);
+  for (const PageRef page : index_.UnpinnedPagesOf({other})) index_.Remove(page);
+  index_.RemoveNamespace(other);
+  EXPECT_EQ(index_.CountsOf(ns_).pages, 3u);
+  EXPECT_EQ(Leading(Chain(1, 3)), 3u);
+  EXPECT_NE(index_.AddNamespace(FullShape(3)), other) << "an id came twice";
+}
+
+TEST(PageShapeTest, NamesTheClassOfEachPart) {
   KvLayout layout = KvLayout::Uniform(/*layer_count=*/4, /*kv_heads=*/2, /*head_dim=*/8,
                                       DType::kBf16, /*page_tokens=*/16, /*layers_per_part=*/1);
-  EXPECT_EQ(PageShape::Of(layout).window_pages, 0u);
   EXPECT_EQ(PageShape::Of(layout).part_count, 4u);
   layout.layers[1].layer_class = LayerClass::kSlidingWindow;
   layout.layers[1].window_tokens = 16;
-  EXPECT_EQ(PageShape::Of(layout).window_pages, 1u);
   layout.layers[3].layer_class = LayerClass::kSlidingWindow;
   layout.layers[3].window_tokens = 33;
   const PageShape shape = PageShape::Of(layout);
-  EXPECT_EQ(shape.window_pages, 3u);
   EXPECT_EQ(shape.classes, ClassBit(LayerClass::kFull) | ClassBit(LayerClass::kSlidingWindow));
   EXPECT_THAT(shape.part_class, ElementsAre(LayerClass::kFull, LayerClass::kSlidingWindow,
                                             LayerClass::kFull, LayerClass::kSlidingWindow));
@@ -270,8 +288,16 @@ TEST_F(PageIndexDeathTest, UnpinWithoutAPinAborts) {
   EXPECT_DEATH(index_.Unpin(page), "pin_count > 0");
 }
 
+TEST_F(PageIndexDeathTest, ForgettingANamespaceWithPagesAborts) {
+  Add(1, 0);
+  EXPECT_DEATH(index_.RemoveNamespace(ns_), "pages == 0");
+}
+
 TEST_F(PageIndexDeathTest, AnUnknownNamespaceAborts) {
-  EXPECT_DEATH(index_.LongestPrefix(99, {}, &pages_), "namespaces.size");
+  const uint32_t other = index_.AddNamespace(FullShape(1));
+  index_.RemoveNamespace(other);
+  EXPECT_DEATH(index_.CountsOf(other), "namespaces");
+  EXPECT_DEATH(index_.LeadingClasses(99, {}, &pages_, &classes_), "namespaces.size");
 }
 
 }  // namespace
