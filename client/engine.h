@@ -52,14 +52,15 @@ class Engine final : public ProgressSource, public std::enable_shared_from_this<
     return true;
   }
 
-  // True on the thread that turns the reactor, inside a callback.
-  bool OnReactor() const { return driver_.load(std::memory_order_relaxed) == pthread_self(); }
   // To be called when something that a waiter may wait for has become ready.
   void NotifyWaiters() ABSL_LOCKS_EXCLUDED(mutex_);
 
   void WaitUntil(const std::function<bool()>& ready, Nanos until) override
       ABSL_LOCKS_EXCLUDED(mutex_);
   bool Alive() const override { return pid_ == getpid(); }
+  bool OnReactor() const override {
+    return driver_.load(std::memory_order_relaxed) == pthread_self();
+  }
 
   ClientCore& core() { return *core_; }
   const Clock& clock() const { return clock_; }

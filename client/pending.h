@@ -21,6 +21,9 @@ class ProgressSource {
   virtual void WaitUntil(const std::function<bool()>& ready, Nanos until) = 0;
   // False in a process that was forked from the client's: there nobody makes progress.
   virtual bool Alive() const = 0;
+  // True on the thread that makes progress, inside a callback: who waited there would wait for
+  // itself.
+  virtual bool OnReactor() const = 0;
 };
 
 // The result of a call under way, shared by those who hold copies.
@@ -72,13 +75,18 @@ class Pending {
   }
 
   bool IsReady() const { return state_->IsReady(); }
-  // Until the result is there. Not from the client's own thread.
+  // Until the result is there. FAILED_PRECONDITION in a forked child, and, where the result is not
+  // there yet, inside a callback.
   absl::StatusOr<T> Wait() const {
     if (state_->progress != nullptr) {
       State* state = state_.get();
       if (!state->progress->Alive()) {
         return absl::FailedPreconditionError(
             "the client belongs to the process that forked this one");
+      }
+      if (state->progress->OnReactor() && !state->IsReady()) {
+        return absl::FailedPreconditionError(
+            "Wait() inside a callback of the same client would never end: use OnReady()");
       }
       state->progress->WaitUntil([state] { return state->IsReady(); }, kForever);
     }

@@ -8,7 +8,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstring>
+#include <memory>
 #include <thread>
 
 #include "base/testing/status_matchers.h"
@@ -199,6 +201,36 @@ TEST_P(PoolClientTest, ADaemonThatDiesIsAMiss) {
   }
 }
 
+// A callback that waits would wait for the thread that it runs on.
+TEST_P(PoolClientTest, WaitingInsideACallbackIsRefusedAndOnReadyIsNot) {
+  RealNode node;
+  auto client = PoolClient::Connect(Options({{node.control()}}));
+  FB_ASSERT_OK(client);
+  auto ns = (*client)->OpenNamespace(SpecOf(Layout()), 5 * kSecond).Wait();
+  FB_ASSERT_OK(ns);
+  const std::vector<PageKey> keys = Chain((*ns)->root(), 2);
+
+  absl::Status waited;
+  bool chained_is_ok = false;
+  std::atomic<bool> done{false};
+  const auto first = (*ns)->Lookup(keys, {});
+  first.OnReady([&](const absl::StatusOr<PrefixHit>& result) {
+    FB_EXPECT_OK(result);
+    FB_EXPECT_OK(first.Wait()) << "its own result is there";
+    const auto second = (*ns)->Lookup(keys, {});
+    waited = second.Wait().status();
+    second.OnReady([&](const absl::StatusOr<PrefixHit>& chained) {
+      chained_is_ok = chained.ok();
+      done = true;
+    });
+  });
+  FB_ASSERT_OK(first.Wait());
+  for (int i = 0; i < 1000 && !done; ++i) FB_EXPECT_OK((*ns)->Lookup(keys, {}).Wait());
+  ASSERT_TRUE(done);
+  EXPECT_TRUE(chained_is_ok);
+  EXPECT_THAT(waited, HasStatus(absl::StatusCode::kFailedPrecondition, HasSubstr("OnReady()")));
+}
+
 INSTANTIATE_TEST_SUITE_P(Paths, PoolClientTest,
                          ::testing::Values(Param{PathChoice::kLocal, Progress::kThread},
                                            Param{PathChoice::kLocal, Progress::kCaller},
@@ -258,6 +290,22 @@ TEST(PoolClientOptionsTest, ConnectNamesABadAddressOrWeight) {
   fails({.daemons = {{"host:1"}, {"host:1"}}}, "twice");
   fails({.daemons = {{"host:1", -2.0}}}, "weight");
   fails({.daemons = {{"host:1"}}, .default_deadline = -1}, "default_deadline");
+}
+
+TEST(PoolClientDeathTest, DroppedInsideItsOwnCallbackAborts) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_DEATH(
+      {
+        // Nobody is there, so that the call is still under way when all is prepared.
+        std::shared_ptr<PoolClient> client =
+            *PoolClient::Connect({.daemons = {{"127.0.0.1:1"}}, .progress = Progress::kThread});
+        const auto opened = client->OpenNamespace(SpecOf(Layout()), 2 * kSecond);
+        opened.OnReady([client](const auto&) mutable { client.reset(); });
+        client.reset();
+        opened.Wait().IgnoreError();
+        _exit(0);
+      },
+      "OnReactor");
 }
 
 TEST(PoolClientOptionsTest, AForkedChildIsTold) {
