@@ -254,6 +254,8 @@ std::vector<std::string> FaultsOf(const v1::PoolConfig& config) {
   }
   CheckRange("spin_us", config.spin_us(), 0, 1'000'000, &faults);
   CheckRange("spin_us_max", config.spin_us_max(), 0, 1'000'000, &faults);
+  // A value may hold a line feed; what follows it is no fault of its own.
+  for (std::string& fault : faults) absl::StrReplaceAll({{"\n", "\\n"}}, &fault);
   return faults;
 }
 
@@ -272,8 +274,7 @@ absl::StatusOr<v1::PoolConfig> ParsePoolConfig(absl::string_view text, absl::str
     faults.push_back(absl::StrCat(name, ": not a textproto of PoolConfig"));
   }
   for (const std::string& fault : FaultsOf(config)) {
-    // A value may hold a line feed; what follows it is no fault of its own.
-    faults.push_back(absl::StrCat(name, ": ", absl::StrReplaceAll(fault, {{"\n", "\\n"}})));
+    faults.push_back(absl::StrCat(name, ": ", fault));
   }
   if (absl::Status status = AsStatus(faults); !status.ok()) return status;
   return config;
