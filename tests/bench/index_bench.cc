@@ -24,7 +24,7 @@ PageKey RandomKey(SeededRandom& random) {
 
 absl::Status BenchIndex(const BenchOptions& options, Report* report) {
   report->Section("the index alone: longest prefix of 64-page chains, one core");
-  const uint32_t chains = (options.quick ? 100'000u : 1'000'000u) / kChainPages;
+  const uint32_t chains = options.ByEffort(1'000u, 100'000u, 1'000'000u) / kChainPages;
   FB_ASSIGN_OR_RETURN(auto policy, MakeEvictionPolicy("s3fifo"));
   PageIndex index(std::move(policy));
   const KvLayout layout = KvLayout::Uniform(4, 8, 128, DType::kBf16, 16, 4);
@@ -44,12 +44,13 @@ absl::Status BenchIndex(const BenchOptions& options, Report* report) {
   const SystemClock clock;
   std::vector<double> rates;
   std::vector<PageRef> pages;
+  std::vector<ClassMask> classes;
   for (int round = 0; round < options.rounds(); ++round) {
     uint64_t found = 0;
-    const uint32_t lookups = options.quick ? 2'000 : 20'000;
+    const uint32_t lookups = options.ByEffort(20u, 2'000u, 20'000u);
     const Nanos start = clock.Now();
     for (uint32_t i = 0; i < lookups; ++i) {
-      found += index.LongestPrefix(ns, keys[random.Below(chains)], &pages);
+      found += index.LeadingClasses(ns, keys[random.Below(chains)], &pages, &classes);
     }
     const Nanos taken = clock.Now() - start;
     if (found != uint64_t{lookups} * kChainPages) return absl::InternalError("pages are missing");

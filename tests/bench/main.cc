@@ -13,7 +13,7 @@ namespace forebay::bench {
 namespace {
 
 constexpr char kUsage[] =
-    R"(forebay-bench [fetch|publish|lookup|view|clients|index|peers|all] [--json] [--quick]
+    R"(forebay-bench [fetch|publish|lookup|view|clients|index|peers|all] [--json] [--quick|--smoke]
               [--peers] [--path=local,tcp,ucx]
 
   fetch     parts of 4 KiB to 16 MiB into the caller's buffer, checked; beside memcpy or a socket
@@ -28,6 +28,7 @@ constexpr char kUsage[] =
   --json    one object a line: name, path, bytes, value, unit, ceiling, ceiling_name, ratio, spread,
             evidence
   --quick   fewer sizes and rounds
+  --smoke   as little as shows that everything runs
 GB are 1e9 bytes. Ratios are medians over rounds in which ours and the ceiling took turns.
 )";
 
@@ -50,7 +51,9 @@ int Run(int argc, char** argv) {
     if (word == "--json") {
       json = true;
     } else if (word == "--quick") {
-      options.quick = true;
+      options.effort = Effort::kQuick;
+    } else if (word == "--smoke") {
+      options.effort = Effort::kSmoke;
     } else if (word == "--peers") {
       wanted.insert("peers");
     } else if (word.rfind("--path=", 0) == 0) {

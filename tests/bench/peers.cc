@@ -195,7 +195,7 @@ absl::Status BesideMooncake(const BenchOptions& options, const DaemonProcess& da
     return absl::OkStatus();
   }
   report->Section("beside Mooncake Store over TCP, the better of its two settings");
-  const double seconds = options.quick ? 0.5 : 1.5;
+  const double seconds = options.ByEffort(0.1, 0.5, 1.5);
   FB_ASSIGN_OR_RETURN(auto theirs, RunMooncake(python, true, seconds));
   FB_ASSIGN_OR_RETURN(const auto without_pool, RunMooncake(python, false, seconds));
   for (const auto& [key, value] : without_pool) {

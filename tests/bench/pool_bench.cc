@@ -22,11 +22,13 @@ constexpr uint32_t kHeads = 8;
 constexpr Nanos kDeadline = 60 * kSecond;
 constexpr uint32_t kLookupPages = 64;
 
-absl::StatusOr<std::unique_ptr<DaemonProcess>> StartDaemon(const TemporaryFolder& folder,
+absl::StatusOr<std::unique_ptr<DaemonProcess>> StartDaemon(const BenchOptions& bench,
+                                                           const TemporaryFolder& folder,
                                                            const std::string& path) {
   DaemonProcess::Options options;
-  options.capacity_bytes = 2048ull << 20;
-  options.slab_bytes = 128ull << 20;  // parts of 16 MiB and their headers fill it well
+  // Room for all that a bench publishes, in slabs that parts of 16 MiB and their headers fill well.
+  options.capacity_bytes = bench.ByEffort(64ull << 20, 2048ull << 20, 2048ull << 20);
+  options.slab_bytes = bench.ByEffort(8ull << 20, 128ull << 20, 128ull << 20);
   options.populate = true;
   if (path == "ucx") options.ucx_address = "127.0.0.1:0";
   return DaemonProcess::Start(folder, options);
@@ -126,7 +128,8 @@ Figure LatencyFigure(const std::string& name, const std::string& path, uint64_t 
 }  // namespace
 
 std::vector<uint64_t> BenchOptions::part_sizes() const {
-  if (quick) return {64ull << 10, 256ull << 10, 1ull << 20};
+  if (effort == Effort::kSmoke) return {64ull << 10};
+  if (effort == Effort::kQuick) return {64ull << 10, 256ull << 10, 1ull << 20};
   return {4ull << 10, 16ull << 10, 64ull << 10, 256ull << 10, 1ull << 20, 4ull << 20, 16ull << 20};
 }
 
@@ -170,8 +173,7 @@ absl::StatusOr<PublishResult> PoolUnderTest::Publish(const std::vector<PageKey>&
                                                    " pages: ", result.first_error.ToString()));
 }
 
-absl::StatusOr<PrefixHit> PoolUnderTest::Lookup(const std::vector<PageKey>& keys,
-                                                bool probe) {
+absl::StatusOr<PrefixHit> PoolUnderTest::Lookup(const std::vector<PageKey>& keys, bool probe) {
   LookupOptions options;
   options.lease_ms = 30'000;
   options.probe = probe;
@@ -195,7 +197,7 @@ absl::Status BenchFetch(const BenchOptions& options, Report* report) {
     report->Section(absl::StrCat("fetch into the caller's buffer, checked, over ", path));
     TemporaryFolder folder;
     FB_ASSIGN_OR_RETURN(Ceiling plain, Ceiling::Start(path));
-    FB_ASSIGN_OR_RETURN(const auto daemon, StartDaemon(folder, path));
+    FB_ASSIGN_OR_RETURN(const auto daemon, StartDaemon(options, folder, path));
     for (const uint64_t part : options.part_sizes()) {
       const uint32_t pages = PagesFor(options, part);
       const uint64_t total = part * pages;
@@ -208,8 +210,7 @@ absl::Status BenchFetch(const BenchOptions& options, Report* report) {
       for (int round = 0; round < options.rounds(); ++round) {
         FB_ASSIGN_OR_RETURN(const double ceiling,
                             plain.Rate(/*receive=*/true, target, other, part, total));
-        FB_ASSIGN_OR_RETURN(const PrefixHit hit,
-                            pool->Lookup(pool->keys(), false));
+        FB_ASSIGN_OR_RETURN(const PrefixHit hit, pool->Lookup(pool->keys(), false));
         const Nanos start = clock.Now();
         FB_RETURN_IF_ERROR(pool->Fetch(hit, target).status());
         rounds.ours.push_back(Rate(total, clock.Now() - start));
@@ -234,7 +235,7 @@ absl::Status BenchPublish(const BenchOptions& options, Report* report) {
     report->Section(absl::StrCat("publish from the caller's buffer over ", path));
     TemporaryFolder folder;
     FB_ASSIGN_OR_RETURN(Ceiling plain, Ceiling::Start(path));
-    FB_ASSIGN_OR_RETURN(const auto daemon, StartDaemon(folder, path));
+    FB_ASSIGN_OR_RETURN(const auto daemon, StartDaemon(options, folder, path));
     for (const uint64_t part : options.part_sizes()) {
       const uint32_t pages = PagesFor(options, part);
       const uint64_t total = part * pages;
@@ -271,15 +272,14 @@ absl::Status BenchLookup(const BenchOptions& options, Report* report) {
   for (const std::string& path : options.paths) {
     TemporaryFolder folder;
     FB_ASSIGN_OR_RETURN(const auto pair, SocketPair::Start());
-    FB_ASSIGN_OR_RETURN(const auto daemon, StartDaemon(folder, path));
+    FB_ASSIGN_OR_RETURN(const auto daemon, StartDaemon(options, folder, path));
     FB_ASSIGN_OR_RETURN(const double round_trip, pair->RoundTripUs(500));
     Buffer source(kLookupPages * (64 << 10), 1);
     FB_ASSIGN_OR_RETURN(const auto pool,
                         PoolUnderTest::Open(*daemon, path, 64 << 10, kLookupPages));
     FB_RETURN_IF_ERROR(pool->Publish(pool->keys(), source).status());
-    const int count = options.quick ? 500 : 5000;
     for (const bool probe : {true, false}) {
-      FB_ASSIGN_OR_RETURN(const std::vector<double> times, TimesUs(count, [&] {
+      FB_ASSIGN_OR_RETURN(const std::vector<double> times, TimesUs(options.calls(), [&] {
                             return pool->Lookup(pool->keys(), probe).status();
                           }));
       report->Add(LatencyFigure(probe ? "lookup (probe)" : "lookup (lease)", path, kLookupPages,
@@ -293,7 +293,7 @@ absl::Status BenchView(const BenchOptions& options, Report* report) {
   report->Section("zero-copy view of 64 leased pages: lookup, 64 views, release");
   TemporaryFolder folder;
   FB_ASSIGN_OR_RETURN(const auto pair, SocketPair::Start());
-  FB_ASSIGN_OR_RETURN(const auto daemon, StartDaemon(folder, "local"));
+  FB_ASSIGN_OR_RETURN(const auto daemon, StartDaemon(options, folder, "local"));
   FB_ASSIGN_OR_RETURN(const double round_trip, pair->RoundTripUs(500));
   Buffer source(kLookupPages * (64 << 10), 1);
   FB_ASSIGN_OR_RETURN(const auto pool,
@@ -301,7 +301,7 @@ absl::Status BenchView(const BenchOptions& options, Report* report) {
   FB_RETURN_IF_ERROR(pool->Publish(pool->keys(), source).status());
   uint64_t seen = 0;
   FB_ASSIGN_OR_RETURN(
-      const std::vector<double> times, TimesUs(options.quick ? 500 : 5000, [&]() -> absl::Status {
+      const std::vector<double> times, TimesUs(options.calls(), [&]() -> absl::Status {
         FB_ASSIGN_OR_RETURN(PrefixHit hit, pool->Lookup(pool->keys(), false));
         for (uint32_t page = 0; page < kLookupPages; ++page) {
           FB_ASSIGN_OR_RETURN(const Bytes bytes, hit.View(page, 0));
@@ -320,9 +320,9 @@ absl::Status BenchClients(const BenchOptions& options, Report* report) {
   for (const std::string& path : options.paths) {
     report->Section(absl::StrCat("several clients fetch at once over ", path, ", all together"));
     TemporaryFolder folder;
-    FB_ASSIGN_OR_RETURN(const auto daemon, StartDaemon(folder, path));
+    FB_ASSIGN_OR_RETURN(const auto daemon, StartDaemon(options, folder, path));
     for (const int clients : {1, 2, 4}) {
-      const uint32_t pages = 64;
+      const uint32_t pages = options.ByEffort(4u, 64u, 64u);
       std::vector<std::unique_ptr<PoolUnderTest>> pools;
       std::vector<std::unique_ptr<Buffer>> targets;
       Buffer source(kPart * pages, 1);
@@ -340,8 +340,7 @@ absl::Status BenchClients(const BenchOptions& options, Report* report) {
         const Nanos start = clock.Now();
         for (int i = 0; i < clients; ++i) {
           threads.emplace_back([&, i] {
-            const absl::StatusOr<PrefixHit> hit =
-                pools[i]->Lookup(pools[i]->keys(), false);
+            const absl::StatusOr<PrefixHit> hit = pools[i]->Lookup(pools[i]->keys(), false);
             results[i] = hit.ok() ? pools[i]->Fetch(*hit, *targets[i]).status() : hit.status();
           });
         }

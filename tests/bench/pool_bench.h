@@ -14,10 +14,18 @@
 
 namespace forebay::bench {
 
+// How much is measured. kSmoke shows that everything runs, and nothing about speed.
+enum class Effort : uint8_t { kSmoke, kQuick, kFull };
+
 struct BenchOptions {
-  bool quick = false;
-  int rounds() const { return quick ? 3 : 9; }
-  uint64_t total_bytes() const { return quick ? 64ull << 20 : 256ull << 20; }
+  Effort effort = Effort::kFull;
+  template <typename T>
+  T ByEffort(T smoke, T quick, T full) const {
+    return effort == Effort::kSmoke ? smoke : effort == Effort::kQuick ? quick : full;
+  }
+  int rounds() const { return ByEffort(1, 3, 9); }
+  uint64_t total_bytes() const { return ByEffort(1ull << 20, 64ull << 20, 256ull << 20); }
+  int calls() const { return ByEffort(20, 500, 5000); }  // of what takes microseconds
   std::vector<uint64_t> part_sizes() const;
 #if defined(FOREBAY_HAVE_UCX)
   std::vector<std::string> paths = {"local", "tcp", "ucx"};
