@@ -32,14 +32,6 @@ struct NamedKernel {
   const ForebayChecksumKernel& kernel;
 };
 
-// The race is the point of it.
-#if defined(__SANITIZE_THREAD__)
-__attribute__((no_sanitize("thread")))
-#endif
-uint64_t CopyWhileItChanges(void* to, const void* from, size_t bytes) {
-  return CopyAndChecksum(to, from, bytes);
-}
-
 // Those that this processor can run.
 std::vector<NamedKernel> Kernels() {
   std::vector<NamedKernel> kernels = {{"baseline", forebay_checksum_baseline}};
@@ -170,6 +162,9 @@ TEST(ChecksumTest, EveryCutOfAShortInput) {
 
 // A source that changes while it is copied: what was hashed is what arrived, whatever that is.
 TEST(ChecksumTest, HashesWhatItWroteWhileTheSourceChanges) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the race is the point of it";
+#endif
   constexpr size_t kBytes = size_t{256} << 10;
   std::vector<uint64_t> source(kBytes / 8);
   std::vector<std::byte> copy(kBytes + 64);
@@ -181,7 +176,7 @@ TEST(ChecksumTest, HashesWhatItWroteWhileTheSourceChanges) {
   });
   for (int round = 0; round < 200; ++round) {
     std::byte* const to = copy.data() + (round % 2 == 0 ? 0 : round % 64);
-    const uint64_t checksum = CopyWhileItChanges(to, source.data(), kBytes);
+    const uint64_t checksum = CopyAndChecksum(to, source.data(), kBytes);
     EXPECT_EQ(checksum, ChecksumOf({to, kBytes})) << round;
   }
   stop.store(true);

@@ -1,5 +1,8 @@
 # Every library that the product links, found once. Debian's package names are in ./forebay.
 find_package(absl REQUIRED)
+if(FOREBAY_SANITIZE STREQUAL "thread" AND NOT absl_DIR MATCHES "/tsan_abseil/")
+  message(FATAL_ERROR "${absl_DIR} is not built for ThreadSanitizer; run ./forebay build tsan")
+endif()
 find_package(Protobuf REQUIRED)
 find_package(gRPC CONFIG REQUIRED)
 find_package(OpenSSL REQUIRED)
