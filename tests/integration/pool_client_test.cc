@@ -303,6 +303,7 @@ TEST(PoolClientDeathTest, DroppedInsideItsOwnCallbackAborts) {
         opened.OnReady([client](const auto&) mutable { client.reset(); });
         client.reset();
         opened.Wait().IgnoreError();
+        sleep(20);  // The callback runs after Wait() has its result.
         _exit(0);
       },
       "OnReactor");
