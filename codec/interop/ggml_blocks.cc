@@ -101,11 +101,11 @@ absl::Status EncodeQ4_1(const BlockValues& x, size_t block, std::byte* out) {
 
 absl::Status EncodeBlock(GgmlBlock format, const BlockValues& x, size_t block, std::byte* out) {
   switch (format) {
-    case GgmlBlock::kQ8_0:
+    case GgmlBlock::kQ80:
       return EncodeQ8_0(x, block, out);
-    case GgmlBlock::kQ4_0:
+    case GgmlBlock::kQ40:
       return EncodeQ4_0(x, block, out);
-    case GgmlBlock::kQ4_1:
+    case GgmlBlock::kQ41:
       return EncodeQ4_1(x, block, out);
   }
   return absl::InternalError("no such block");  // RowElements came first
@@ -116,13 +116,13 @@ int HighCode(std::byte pair) { return static_cast<int>(pair >> 4); }
 
 void DecodeBlock(GgmlBlock format, const std::byte* in, BlockValues& x) {
   const float scale = Fp16At(in);
-  if (format == GgmlBlock::kQ8_0) {
+  if (format == GgmlBlock::kQ80) {
     for (size_t i = 0; i < x.size(); ++i) {
       x[i] = static_cast<float>(static_cast<int8_t>(in[kFp16Bytes + i])) * scale;
     }
     return;
   }
-  const bool has_minimum = format == GgmlBlock::kQ4_1;
+  const bool has_minimum = format == GgmlBlock::kQ41;
   const std::byte* codes = in + (has_minimum ? 2 : 1) * kFp16Bytes;
   const int middle = has_minimum ? 0 : 8;
   for (size_t j = 0; j < kHalf; ++j) {
@@ -156,11 +156,11 @@ absl::StatusOr<size_t> BlocksOf(GgmlBlock format, DType dtype, size_t row_bytes,
 
 absl::string_view GgmlBlockName(GgmlBlock format) {
   switch (format) {
-    case GgmlBlock::kQ8_0:
+    case GgmlBlock::kQ80:
       return "q8_0";
-    case GgmlBlock::kQ4_0:
+    case GgmlBlock::kQ40:
       return "q4_0";
-    case GgmlBlock::kQ4_1:
+    case GgmlBlock::kQ41:
       return "q4_1";
   }
   return "";
@@ -168,11 +168,11 @@ absl::string_view GgmlBlockName(GgmlBlock format) {
 
 size_t GgmlBlockBytes(GgmlBlock format) {
   switch (format) {
-    case GgmlBlock::kQ8_0:
+    case GgmlBlock::kQ80:
       return kFp16Bytes + kGgmlBlockElements;
-    case GgmlBlock::kQ4_0:
+    case GgmlBlock::kQ40:
       return kFp16Bytes + kHalf;
-    case GgmlBlock::kQ4_1:
+    case GgmlBlock::kQ41:
       return 2 * kFp16Bytes + kHalf;
   }
   return 0;

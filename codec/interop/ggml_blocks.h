@@ -31,7 +31,11 @@
 // Source   ggml-quants.c of ggml, commit 01243c58: the definitions, as facts.
 namespace forebay {
 
-enum class GgmlBlock : uint8_t { kQ8_0 = 1, kQ4_0 = 2, kQ4_1 = 3 };
+enum class GgmlBlock : uint8_t {
+  kQ80 = 1,  // q8_0
+  kQ40 = 2,  // q4_0
+  kQ41 = 3,  // q4_1
+};
 
 inline constexpr size_t kGgmlBlockElements = 32;
 

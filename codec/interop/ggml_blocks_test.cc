@@ -25,7 +25,7 @@ using ::testing::HasSubstr;
 using Row = std::vector<float>;
 using Blocks = std::vector<std::byte>;
 
-constexpr GgmlBlock kFormats[] = {GgmlBlock::kQ8_0, GgmlBlock::kQ4_0, GgmlBlock::kQ4_1};
+constexpr GgmlBlock kFormats[] = {GgmlBlock::kQ80, GgmlBlock::kQ40, GgmlBlock::kQ41};
 constexpr DType kDTypes[] = {DType::kFp32, DType::kFp16, DType::kBf16};
 
 Row RowOf(const std::function<double(int)>& element) {
@@ -68,67 +68,67 @@ float ScaleOf(const Blocks& blocks) {
 
 TEST(GgmlBlocksTest, V1ARamp) {
   const Row x = RowOf([](int i) { return (i - 16) / 8.0; });
-  EXPECT_EQ(Hex(Encoded(GgmlBlock::kQ8_0, x)),
+  EXPECT_EQ(Hex(Encoded(GgmlBlock::kQ80, x)),
             "082481899199a1a9b1b9c0c8d0d8e0e8f0f8000810182028303840474f575f676f77");
-  EXPECT_EQ(Hex(Encoded(GgmlBlock::kQ4_0, x)), "0034809191a2a2b3b3c4c4d5d5e6e6f7f7f8");
-  EXPECT_EQ(Hex(Encoded(GgmlBlock::kQ4_1, x)), "223400c080809191a2a2b3b3c4c4d5d5e6e6f7f7");
+  EXPECT_EQ(Hex(Encoded(GgmlBlock::kQ40, x)), "0034809191a2a2b3b3c4c4d5d5e6e6f7f7f8");
+  EXPECT_EQ(Hex(Encoded(GgmlBlock::kQ41, x)), "223400c080809191a2a2b3b3c4c4d5d5e6e6f7f7");
 }
 
 TEST(GgmlBlocksTest, V2AnOutlier) {
   const Row x = RowOf([](int i) { return i == 31 ? 100.0 : (i % 2 == 0 ? 1 : -1) * 0.01 * i; });
-  EXPECT_EQ(Hex(Encoded(GgmlBlock::kQ8_0, x)), "4d3a" + Times(31, "00") + "7f");
-  EXPECT_EQ(Hex(Encoded(GgmlBlock::kQ4_0, x)), "40ca" + Times(15, "88") + "08");
-  EXPECT_EQ(Hex(Encoded(GgmlBlock::kQ4_1, x)), "b046a4b4" + Times(15, "00") + "f0");
+  EXPECT_EQ(Hex(Encoded(GgmlBlock::kQ80, x)), "4d3a" + Times(31, "00") + "7f");
+  EXPECT_EQ(Hex(Encoded(GgmlBlock::kQ40, x)), "40ca" + Times(15, "88") + "08");
+  EXPECT_EQ(Hex(Encoded(GgmlBlock::kQ41, x)), "b046a4b4" + Times(15, "00") + "f0");
 }
 
 TEST(GgmlBlocksTest, V3AConstant) {
   const Row x = RowOf([](int) { return 1.5; });
-  EXPECT_EQ(Hex(Encoded(GgmlBlock::kQ8_0, x)), "0c22" + Times(32, "7f"));
-  EXPECT_NEAR(Decoded(GgmlBlock::kQ8_0, Encoded(GgmlBlock::kQ8_0, x))[0], 1.4999085, 1e-7);
-  EXPECT_EQ(Hex(Encoded(GgmlBlock::kQ4_0, x)), "00b2" + Times(16, "00"));
-  EXPECT_EQ(Decoded(GgmlBlock::kQ4_0, Encoded(GgmlBlock::kQ4_0, x)), x);
-  EXPECT_EQ(Hex(Encoded(GgmlBlock::kQ4_1, x)), "0000003e" + Times(16, "00"));
-  EXPECT_EQ(Decoded(GgmlBlock::kQ4_1, Encoded(GgmlBlock::kQ4_1, x)), x);
+  EXPECT_EQ(Hex(Encoded(GgmlBlock::kQ80, x)), "0c22" + Times(32, "7f"));
+  EXPECT_NEAR(Decoded(GgmlBlock::kQ80, Encoded(GgmlBlock::kQ80, x))[0], 1.4999085, 1e-7);
+  EXPECT_EQ(Hex(Encoded(GgmlBlock::kQ40, x)), "00b2" + Times(16, "00"));
+  EXPECT_EQ(Decoded(GgmlBlock::kQ40, Encoded(GgmlBlock::kQ40, x)), x);
+  EXPECT_EQ(Hex(Encoded(GgmlBlock::kQ41, x)), "0000003e" + Times(16, "00"));
+  EXPECT_EQ(Decoded(GgmlBlock::kQ41, Encoded(GgmlBlock::kQ41, x)), x);
 }
 
 TEST(GgmlBlocksTest, V4Zeros) {
   const Row x = RowOf([](int) { return 0; });
-  EXPECT_EQ(Hex(Encoded(GgmlBlock::kQ8_0, x)), Times(34, "00"));
-  EXPECT_EQ(Hex(Encoded(GgmlBlock::kQ4_0, x)), "0080" + Times(16, "88"));
-  EXPECT_EQ(Hex(Encoded(GgmlBlock::kQ4_1, x)), Times(20, "00"));
+  EXPECT_EQ(Hex(Encoded(GgmlBlock::kQ80, x)), Times(34, "00"));
+  EXPECT_EQ(Hex(Encoded(GgmlBlock::kQ40, x)), "0080" + Times(16, "88"));
+  EXPECT_EQ(Hex(Encoded(GgmlBlock::kQ41, x)), Times(20, "00"));
   for (const GgmlBlock format : kFormats) EXPECT_THAT(Decoded(format, Encoded(format, x)), Each(0));
 }
 
 TEST(GgmlBlocksTest, V5ScalesThatFp16CannotHold) {
   const Row x = RowOf([](int i) { return 1e-6 * (i + 1) / 32; });
-  const Blocks q8_0 = Encoded(GgmlBlock::kQ8_0, x);
+  const Blocks q8_0 = Encoded(GgmlBlock::kQ80, x);
   EXPECT_EQ(Hex(q8_0).substr(0, 4), "0000");
   EXPECT_EQ(q8_0[2], std::byte{4});
   EXPECT_EQ(q8_0[33], std::byte{127});
-  EXPECT_THAT(Decoded(GgmlBlock::kQ8_0, q8_0), Each(0));
-  EXPECT_EQ(Hex(Encoded(GgmlBlock::kQ4_0, x)).substr(0, 4), "0280");
-  EXPECT_EQ(Hex(Encoded(GgmlBlock::kQ4_1, x)).substr(0, 8), "01000100");
+  EXPECT_THAT(Decoded(GgmlBlock::kQ80, q8_0), Each(0));
+  EXPECT_EQ(Hex(Encoded(GgmlBlock::kQ40, x)).substr(0, 4), "0280");
+  EXPECT_EQ(Hex(Encoded(GgmlBlock::kQ41, x)).substr(0, 8), "01000100");
 }
 
 TEST(GgmlBlocksTest, V6DecodedValuesThatFp16CannotHold) {
   const Row x = RowOf([](int i) { return i % 2 == 0 ? 65504 : -65504; });
-  const Blocks q8_0 = Encoded(GgmlBlock::kQ8_0, x);
+  const Blocks q8_0 = Encoded(GgmlBlock::kQ80, x);
   EXPECT_EQ(ScaleOf(q8_0), 516);
-  EXPECT_EQ(Decoded(GgmlBlock::kQ8_0, q8_0)[1], -65532);
-  const Blocks q4_0 = Encoded(GgmlBlock::kQ4_0, x);
+  EXPECT_EQ(Decoded(GgmlBlock::kQ80, q8_0)[1], -65532);
+  const Blocks q4_0 = Encoded(GgmlBlock::kQ40, x);
   EXPECT_EQ(Hex(q4_0).substr(0, 4), "ffef");
-  EXPECT_EQ(Decoded(GgmlBlock::kQ4_0, q4_0)[0], 65504);
-  EXPECT_EQ(Decoded(GgmlBlock::kQ4_0, q4_0)[1], -57316);
-  const Blocks q4_1 = Encoded(GgmlBlock::kQ4_1, x);
+  EXPECT_EQ(Decoded(GgmlBlock::kQ40, q4_0)[0], 65504);
+  EXPECT_EQ(Decoded(GgmlBlock::kQ40, q4_0)[1], -57316);
+  const Blocks q4_1 = Encoded(GgmlBlock::kQ41, x);
   EXPECT_EQ(ScaleOf(q4_1), 8736);
-  EXPECT_EQ(Decoded(GgmlBlock::kQ4_1, q4_1)[0], 65536);
+  EXPECT_EQ(Decoded(GgmlBlock::kQ41, q4_1)[0], 65536);
 
   Blocks fp16(64);
-  for (const GgmlBlock format : {GgmlBlock::kQ8_0, GgmlBlock::kQ4_1}) {
+  for (const GgmlBlock format : {GgmlBlock::kQ80, GgmlBlock::kQ41}) {
     EXPECT_THAT(DecodeGgmlRow(format, Encoded(format, x), DType::kFp16, absl::MakeSpan(fp16)),
                 HasStatus(absl::StatusCode::kInvalidArgument, HasSubstr("element 0 decodes to")));
   }
-  FB_EXPECT_OK(DecodeGgmlRow(GgmlBlock::kQ8_0, q8_0, DType::kBf16, absl::MakeSpan(fp16)));
+  FB_EXPECT_OK(DecodeGgmlRow(GgmlBlock::kQ80, q8_0, DType::kBf16, absl::MakeSpan(fp16)));
 }
 
 // x = -65504 to 65504 in 16-bit rows are the same blocks as the fp32 row of the same numbers.
@@ -172,7 +172,7 @@ TEST(GgmlBlocksTest, DecodingAndEncodingAgainSettles) {
       const Row once = Decoded(format, Encoded(format, x));
       const Row twice = Decoded(format, Encoded(format, once));
       for (size_t i = 0; i < x.size(); ++i) {
-        ASSERT_NEAR(once[i], twice[i], format == GgmlBlock::kQ4_1 ? 2e-2 : 0) << round;
+        ASSERT_NEAR(once[i], twice[i], format == GgmlBlock::kQ41 ? 2e-2 : 0) << round;
       }
     }
   }
@@ -190,7 +190,7 @@ TEST(GgmlBlocksTest, EveryScaleAndCodeDecodesAsDefined) {
       for (size_t i = 2; i < blocks.size(); ++i) {
         blocks[i] = static_cast<std::byte>(i * 37 + code);
       }
-      const bool has_minimum = format == GgmlBlock::kQ4_1;
+      const bool has_minimum = format == GgmlBlock::kQ41;
       const uint16_t minimum = 0x3e00;  // 1.5
       if (has_minimum) std::memcpy(blocks.data() + 2, &minimum, sizeof(minimum));
       const std::byte* codes = blocks.data() + (has_minimum ? 4 : 2);
@@ -198,9 +198,9 @@ TEST(GgmlBlocksTest, EveryScaleAndCodeDecodesAsDefined) {
       for (size_t i = 0; i < 32; ++i) {
         const int pair = static_cast<int>(codes[i % 16]);
         const auto nibble = static_cast<float>(i < 16 ? pair % 16 : pair / 16);
-        const float value = format == GgmlBlock::kQ8_0 ? static_cast<int8_t>(codes[i]) * scale
-                            : has_minimum              ? nibble * scale + 1.5f
-                                                       : (nibble - 8) * scale;
+        const float value = format == GgmlBlock::kQ80 ? static_cast<int8_t>(codes[i]) * scale
+                            : has_minimum             ? nibble * scale + 1.5f
+                                                      : (nibble - 8) * scale;
         ASSERT_EQ(row[i], value) << GgmlBlockName(format) << " " << scale << " " << i;
       }
     }
@@ -211,28 +211,27 @@ TEST(GgmlBlocksTest, RefusesWrongLengthsAndNamesThem) {
   Row x(100);
   Blocks blocks(200);
   EXPECT_THAT(
-      EncodeGgmlRow(GgmlBlock::kQ4_0, DType::kFp32, BytesOf(x), absl::MakeSpan(blocks)),
+      EncodeGgmlRow(GgmlBlock::kQ40, DType::kFp32, BytesOf(x), absl::MakeSpan(blocks)),
       HasStatus(absl::StatusCode::kInvalidArgument,
                 HasSubstr("a row of 100 elements is no multiple of 32, the block of q4_0")));
   x.resize(64);
   for (const size_t bytes : {size_t{35}, size_t{37}, size_t{0}}) {
     blocks.resize(bytes);
-    EXPECT_THAT(EncodeGgmlRow(GgmlBlock::kQ4_0, DType::kFp32, BytesOf(x), absl::MakeSpan(blocks)),
+    EXPECT_THAT(EncodeGgmlRow(GgmlBlock::kQ40, DType::kFp32, BytesOf(x), absl::MakeSpan(blocks)),
                 HasStatus(absl::StatusCode::kInvalidArgument, HasSubstr("where 36 are due")));
-    EXPECT_THAT(
-        DecodeGgmlRow(GgmlBlock::kQ4_0, blocks, DType::kFp32, AsMutableBytes(x.data(), 256)),
-        HasStatus(absl::StatusCode::kInvalidArgument, HasSubstr("where 36 are due")));
+    EXPECT_THAT(DecodeGgmlRow(GgmlBlock::kQ40, blocks, DType::kFp32, AsMutableBytes(x.data(), 256)),
+                HasStatus(absl::StatusCode::kInvalidArgument, HasSubstr("where 36 are due")));
   }
   EXPECT_THAT(
-      DecodeGgmlRow(GgmlBlock::kQ4_0, blocks, DType::kFp32, AsMutableBytes(x.data(), 255)),
+      DecodeGgmlRow(GgmlBlock::kQ40, blocks, DType::kFp32, AsMutableBytes(x.data(), 255)),
       HasStatus(absl::StatusCode::kInvalidArgument, HasSubstr("255 bytes is no whole number")));
-  EXPECT_THAT(DecodeGgmlRow(GgmlBlock::kQ4_0, blocks, DType::kInt8, AsMutableBytes(x.data(), 64)),
+  EXPECT_THAT(DecodeGgmlRow(GgmlBlock::kQ40, blocks, DType::kInt8, AsMutableBytes(x.data(), 64)),
               HasStatus(absl::StatusCode::kInvalidArgument, HasSubstr("not int8")));
   EXPECT_THAT(EncodeGgmlRow(static_cast<GgmlBlock>(9), DType::kFp32, {}, {}),
               HasStatus(absl::StatusCode::kInvalidArgument, HasSubstr("the number 9")));
-  EXPECT_THAT(GgmlRowBytes(GgmlBlock::kQ8_0, 33), HasCode(absl::StatusCode::kInvalidArgument));
-  ASSERT_EQ(*GgmlRowBytes(GgmlBlock::kQ8_0, 64), 68u);
-  FB_EXPECT_OK(EncodeGgmlRow(GgmlBlock::kQ8_0, DType::kFp32, {}, {}));
+  EXPECT_THAT(GgmlRowBytes(GgmlBlock::kQ80, 33), HasCode(absl::StatusCode::kInvalidArgument));
+  ASSERT_EQ(*GgmlRowBytes(GgmlBlock::kQ80, 64), 68u);
+  FB_EXPECT_OK(EncodeGgmlRow(GgmlBlock::kQ80, DType::kFp32, {}, {}));
 }
 
 TEST(GgmlBlocksTest, RefusesWhatNoBlockCanHold) {
@@ -255,7 +254,7 @@ TEST(GgmlBlocksTest, RefusesWhatNoBlockCanHold) {
     }
   }
   Blocks blocks(20);
-  EXPECT_THAT(EncodeGgmlRow(GgmlBlock::kQ4_1, DType::kFp32, BytesOf(Row(32, -70000.0f)),
+  EXPECT_THAT(EncodeGgmlRow(GgmlBlock::kQ41, DType::kFp32, BytesOf(Row(32, -70000.0f)),
                             absl::MakeSpan(blocks)),
               HasStatus(absl::StatusCode::kInvalidArgument, HasSubstr("minimum of block 0")));
 }

@@ -24,7 +24,7 @@
 //
 // Errors   none: every input has an output.
 // Threads  pure functions.
-// Requires the default float environment: round to nearest.
+// Requires round to nearest. Subnormal fp32 may be flushed to zero.
 // Source   IEEE 754; OCP 8-bit Floating Point (OFP8) 1.0; OCP Microscaling Formats (MX) 1.0; the
 //          saturating conversions of cuda_fp8.h, cuda_fp4.h.
 namespace forebay {
@@ -43,26 +43,23 @@ FB_HOST_DEVICE constexpr bool IsNanFp32(float x) { return MagnitudeBits(x) > kFp
 
 // One operation, one rounding. nvcc would fuse a product and a sum unless told otherwise; the host
 // must be compiled with -ffp-contract=off to give the same bits.
-FB_HOST_DEVICE inline float AddFp32(float a, float b) {
+FB_HOST_DEVICE constexpr float AddFp32(float a, float b) {
 #if defined(__CUDA_ARCH__)
-  return __fadd_rn(a, b);
-#else
+  if (!__builtin_is_constant_evaluated()) return __fadd_rn(a, b);
+#endif
   return a + b;
-#endif
 }
-FB_HOST_DEVICE inline float MultiplyFp32(float a, float b) {
+FB_HOST_DEVICE constexpr float MultiplyFp32(float a, float b) {
 #if defined(__CUDA_ARCH__)
-  return __fmul_rn(a, b);
-#else
+  if (!__builtin_is_constant_evaluated()) return __fmul_rn(a, b);
+#endif
   return a * b;
-#endif
 }
-FB_HOST_DEVICE inline float DivideFp32(float a, float b) {
+FB_HOST_DEVICE constexpr float DivideFp32(float a, float b) {
 #if defined(__CUDA_ARCH__)
-  return __fdiv_rn(a, b);
-#else
-  return a / b;
+  if (!__builtin_is_constant_evaluated()) return __fdiv_rn(a, b);
 #endif
+  return a / b;
 }
 
 // What the formats share: codes with `kMantissaBits` below an exponent of bias `kBias`. A code
@@ -83,14 +80,15 @@ struct SmallFloat {
     const uint32_t to_even = (magnitude_bits >> kShift) & 1;
     const uint32_t half_less_one = (1u << (kShift - 1)) - 1;
     const uint32_t normal = (magnitude_bits - kRebias + half_less_one + to_even) >> kShift;
-    const float counted = Fp32OfBits(magnitude_bits) + Fp32OfBits(kStepCounterBits);
+    const float counted = AddFp32(Fp32OfBits(magnitude_bits), Fp32OfBits(kStepCounterBits));
     const uint32_t subnormal = BitsOfFp32(counted) - kStepCounterBits;
     return magnitude_bits >= kSmallestNormalBits ? normal : subnormal;
   }
 
   // No subnormal fp32 appears on the way, so that a process that flushes them gets the same.
   FB_HOST_DEVICE static constexpr float ValueOf(uint32_t code) {
-    const float subnormal = Fp32OfBits(kStepCounterBits | code) - Fp32OfBits(kStepCounterBits);
+    const float subnormal =
+        AddFp32(Fp32OfBits(kStepCounterBits | code), -Fp32OfBits(kStepCounterBits));
     const float normal = Fp32OfBits((code << kShift) + kRebias);
     return code >> kMantissaBits == 0 ? subnormal : normal;
   }

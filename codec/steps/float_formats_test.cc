@@ -8,6 +8,10 @@
 #include <utility>
 #include <vector>
 
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
 #include "base/random.h"
 
 namespace forebay {
@@ -312,6 +316,47 @@ TEST(FloatFormatsTest, UE4M3IsE4M3WithoutASign) {
   EXPECT_EQ(Fp32ToUE4M3(1e9f), 0x7e);
   EXPECT_EQ(Fp32ToUE4M3(kNan), 0x7f);
 }
+
+#if defined(__x86_64__)
+// Engines may run with subnormals flushed to zero, on either side of an operation.
+class ScopedFlushToZero {
+ public:
+  ScopedFlushToZero() { _mm_setcsr(before_ | 0x8040); }
+  ~ScopedFlushToZero() { _mm_setcsr(before_); }
+
+ private:
+  const unsigned before_ = _mm_getcsr();
+};
+
+TEST(FloatFormatsTest, FlushingSubnormalsChangesNothing) {
+  for (const Format& format : kFormats) {
+    std::vector<uint32_t> values;
+    std::vector<uint32_t> codes;
+    const auto add_all = [&] {
+      for (uint32_t code = 0; code <= format.largest_code; ++code) {
+        values.push_back(BitsOfFp32(format.decode(code)));
+      }
+      for (uint32_t word = 0; word < 0x10000; ++word) {
+        codes.push_back(format.encode(Fp32OfBits(word << 16 | word)));
+      }
+    };
+    add_all();
+    const std::vector<uint32_t> usual_values = std::move(values);
+    const std::vector<uint32_t> usual_codes = std::move(codes);
+    values.clear();
+    codes.clear();
+    {
+      const ScopedFlushToZero flush;
+      const volatile float subnormal = 0x1p-130f;
+      const volatile float one = 1.0f;
+      EXPECT_EQ(BitsOfFp32(subnormal * one), 0u);
+      add_all();
+    }
+    EXPECT_EQ(values, usual_values) << format.name;
+    EXPECT_EQ(codes, usual_codes) << format.name;
+  }
+}
+#endif
 
 // Usable where the compiler wants a constant: tables.
 static_assert(Fp32ToE4M3(448.0f) == 0x7e);

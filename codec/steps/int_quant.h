@@ -40,7 +40,7 @@ inline constexpr float kScaleSmallest = 0x1p-126f;
 
 // Round to nearest, ties to even, by the adder: at 1.5 * 2^23 the unit in the last place is 1.
 // Requires |x| <= 2^22.
-FB_HOST_DEVICE inline int32_t RoundToInt(float x) {
+FB_HOST_DEVICE constexpr int32_t RoundToInt(float x) {
   constexpr float kUnitIsOne = 12'582'912.0f;
   return static_cast<int32_t>(BitsOfFp32(AddFp32(x, kUnitIsOne)) - BitsOfFp32(kUnitIsOne));
 }
@@ -51,11 +51,11 @@ FB_HOST_DEVICE constexpr float Clamp(float x, float low, float high) {
   return raised < high ? raised : high;
 }
 
-FB_HOST_DEVICE inline float InverseOfScale(float stored_scale) {
+FB_HOST_DEVICE constexpr float InverseOfScale(float stored_scale) {
   return stored_scale >= kScaleSmallest ? DivideFp32(1.0f, stored_scale) : 0.0f;
 }
 
-FB_HOST_DEVICE inline float ScaleToStore(float scale, ScaleFormat format) {
+FB_HOST_DEVICE constexpr float ScaleToStore(float scale, ScaleFormat format) {
   const float stored = AsStored(scale, format);
   // Written so that NaN stays.
   return stored < kScaleSmallest ? 0.0f : stored;
@@ -72,7 +72,7 @@ struct SymmetricGroup {
 inline constexpr float kSymmetricCodeMax = 127.0f;
 
 // From a stored scale.
-FB_HOST_DEVICE inline SymmetricGroup SymmetricGroupOf(float stored_scale) {
+FB_HOST_DEVICE constexpr SymmetricGroup SymmetricGroupOf(float stored_scale) {
   SymmetricGroup group;
   group.scale = stored_scale;
   group.inverse = InverseOfScale(stored_scale);
@@ -81,16 +81,16 @@ FB_HOST_DEVICE inline SymmetricGroup SymmetricGroupOf(float stored_scale) {
 }
 
 // From the largest magnitude of the group.
-FB_HOST_DEVICE inline SymmetricGroup SymmetricGroupOfAmax(float amax, ScaleFormat format) {
+FB_HOST_DEVICE constexpr SymmetricGroup SymmetricGroupOfAmax(float amax, ScaleFormat format) {
   return SymmetricGroupOf(ScaleToStore(DivideFp32(amax, kSymmetricCodeMax), format));
 }
 
-FB_HOST_DEVICE inline int8_t SymmetricCode(float x, const SymmetricGroup& group) {
+FB_HOST_DEVICE constexpr int8_t SymmetricCode(float x, const SymmetricGroup& group) {
   const float scaled = MultiplyFp32(x, group.inverse);
   return static_cast<int8_t>(RoundToInt(Clamp(scaled, -kSymmetricCodeMax, kSymmetricCodeMax)));
 }
 
-FB_HOST_DEVICE inline float SymmetricValue(int8_t code, float scale) {
+FB_HOST_DEVICE constexpr float SymmetricValue(int8_t code, float scale) {
   return MultiplyFp32(static_cast<float>(code), scale);
 }
 
@@ -106,13 +106,13 @@ struct AffineGroup {
 template <int kBits>
 inline constexpr float kAffineCodeMax = static_cast<float>((1 << kBits) - 1);
 
-FB_HOST_DEVICE inline float AffineValue(uint8_t code, float scale, float zero) {
+FB_HOST_DEVICE constexpr float AffineValue(uint8_t code, float scale, float zero) {
   return AddFp32(MultiplyFp32(static_cast<float>(code), scale), zero);
 }
 
 // From a stored scale and zero.
 template <int kBits>
-FB_HOST_DEVICE inline AffineGroup AffineGroupOf(float stored_scale, float stored_zero) {
+FB_HOST_DEVICE constexpr AffineGroup AffineGroupOf(float stored_scale, float stored_zero) {
   static_assert(kBits == 2 || kBits == 4 || kBits == 8);
   AffineGroup group;
   group.scale = stored_scale;
@@ -125,7 +125,7 @@ FB_HOST_DEVICE inline AffineGroup AffineGroupOf(float stored_scale, float stored
 
 // From the extremes of the group.
 template <int kBits>
-FB_HOST_DEVICE inline AffineGroup AffineGroupOfRange(float min, float max, ScaleFormat format) {
+FB_HOST_DEVICE constexpr AffineGroup AffineGroupOfRange(float min, float max, ScaleFormat format) {
   const float range = AddFp32(max, -min);
   // -0 + 0 is +0. Which zero a minimum finds depends on the order of the search.
   const float zero = AddFp32(min, 0.0f);
@@ -134,7 +134,7 @@ FB_HOST_DEVICE inline AffineGroup AffineGroupOfRange(float min, float max, Scale
 }
 
 template <int kBits>
-FB_HOST_DEVICE inline uint8_t AffineCode(float x, const AffineGroup& group) {
+FB_HOST_DEVICE constexpr uint8_t AffineCode(float x, const AffineGroup& group) {
   const float scaled = MultiplyFp32(AddFp32(x, -group.zero), group.inverse);
   return static_cast<uint8_t>(RoundToInt(Clamp(scaled, 0.0f, kAffineCodeMax<kBits>)));
 }
@@ -142,7 +142,7 @@ FB_HOST_DEVICE inline uint8_t AffineCode(float x, const AffineGroup& group) {
 // ---- whole groups: `count` >= 1 elements, `stride` elements apart ----
 
 // Inf or NaN where there is one.
-FB_HOST_DEVICE inline float GroupAmax(const float* x, size_t count, size_t stride) {
+FB_HOST_DEVICE constexpr float GroupAmax(const float* x, size_t count, size_t stride) {
   uint32_t bits = 0;
   for (size_t i = 0; i < count; ++i) {
     const uint32_t magnitude = MagnitudeBits(x[i * stride]);
@@ -157,7 +157,7 @@ struct GroupRange {
 };
 
 // Both are NaN where one element is Inf or NaN.
-FB_HOST_DEVICE inline GroupRange RangeOfGroup(const float* x, size_t count, size_t stride) {
+FB_HOST_DEVICE constexpr GroupRange RangeOfGroup(const float* x, size_t count, size_t stride) {
   GroupRange range{x[0], x[0]};
   for (size_t i = 1; i < count; ++i) {
     const float value = x[i * stride];
@@ -172,17 +172,17 @@ FB_HOST_DEVICE inline GroupRange RangeOfGroup(const float* x, size_t count, size
 }
 
 // Writes codes[0, count), without gaps. What is not codable leaves codes that mean nothing.
-FB_HOST_DEVICE inline SymmetricGroup EncodeSymmetricGroup(const float* x, size_t count,
-                                                          size_t stride, ScaleFormat format,
-                                                          int8_t* codes) {
+FB_HOST_DEVICE constexpr SymmetricGroup EncodeSymmetricGroup(const float* x, size_t count,
+                                                             size_t stride, ScaleFormat format,
+                                                             int8_t* codes) {
   const SymmetricGroup group = SymmetricGroupOfAmax(GroupAmax(x, count, stride), format);
   for (size_t i = 0; i < count; ++i) codes[i] = SymmetricCode(x[i * stride], group);
   return group;
 }
 
 template <int kBits>
-FB_HOST_DEVICE inline AffineGroup EncodeAffineGroup(const float* x, size_t count, size_t stride,
-                                                    ScaleFormat format, uint8_t* codes) {
+FB_HOST_DEVICE constexpr AffineGroup EncodeAffineGroup(const float* x, size_t count, size_t stride,
+                                                       ScaleFormat format, uint8_t* codes) {
   const GroupRange range = RangeOfGroup(x, count, stride);
   const AffineGroup group = AffineGroupOfRange<kBits>(range.min, range.max, format);
   for (size_t i = 0; i < count; ++i) codes[i] = AffineCode<kBits>(x[i * stride], group);

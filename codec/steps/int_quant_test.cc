@@ -266,5 +266,8 @@ TEST(IntQuantTest, PackedCodesComeBack) {
   EXPECT_EQ(PackedByte<4>(nibbles), 0xa3);  // the even one is low
 }
 
+static_assert(RoundToInt(2.5f) == 2);
+static_assert(SymmetricGroupOf(0.5f).inverse == 2.0f);
+
 }  // namespace
 }  // namespace forebay
