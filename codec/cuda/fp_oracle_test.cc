@@ -1,10 +1,10 @@
 // The narrow formats of codec/steps/float_formats.h against the conversions of CUDA's own headers,
-// which work on the host. Where there are no such headers this is skipped: the search for the
-// nearest value in codec/steps/float_formats_test.cc runs everywhere.
+// which work on the host. In a build without CUDA this is skipped: the search for the nearest value
+// in codec/steps/float_formats_test.cc runs everywhere.
 
 #include <gtest/gtest.h>
 
-#if __has_include(<cuda_fp8.h>) && __has_include(<cuda_fp4.h>)
+#if defined(FOREBAY_CUDA_HEADERS)
 #include <cuda_fp4.h>
 #include <cuda_fp8.h>
 
@@ -104,6 +104,6 @@ TEST(FpOracleTest, SixteenBitFormatsRoundAsCudaDoes) {
 
 #else
 
-TEST(FpOracleTest, IsLeftOut) { GTEST_SKIP() << "no CUDA headers: the oracle is left out"; }
+TEST(FpOracleTest, IsLeftOut) { GTEST_SKIP() << "built without CUDA: the oracle is left out"; }
 
 #endif

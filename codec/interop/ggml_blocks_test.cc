@@ -131,7 +131,7 @@ TEST(GgmlBlocksTest, V6DecodedValuesThatFp16CannotHold) {
   FB_EXPECT_OK(DecodeGgmlRow(GgmlBlock::kQ80, q8_0, DType::kBf16, absl::MakeSpan(fp16)));
 }
 
-// x = -65504 to 65504 in 16-bit rows are the same blocks as the fp32 row of the same numbers.
+// 16-bit rows give the blocks of the fp32 row of the same numbers.
 TEST(GgmlBlocksTest, SixteenBitRowsEncodeAsTheirValues) {
   SeededRandom random(1);
   for (const GgmlBlock format : kFormats) {
