@@ -259,12 +259,24 @@ TEST(GgmlBlocksTest, RefusesWhatNoBlockCanHold) {
               HasStatus(absl::StatusCode::kInvalidArgument, HasSubstr("minimum of block 0")));
 }
 
+// The reference's rounding, where Forebay's own would give 0 and 2.
+TEST(GgmlBlocksTest, HalvesOfQ8_0GoAwayFromZero) {
+  Row x(32, 0.0f);
+  x[0] = 127.0f;  // scale 1
+  x[1] = 0.5f;
+  x[2] = -0.5f;
+  x[3] = 2.5f;
+  EXPECT_EQ(Hex(Encoded(GgmlBlock::kQ80, x)), "003c7f01ff03" + Times(28, "00"));
+}
+
 // A subnormal fp32 scale has no finite inverse.
 TEST(GgmlBlocksTest, TheSmallestNumbersBecomeZeros) {
   Row x(32, 0.0f);
   x[3] = std::numeric_limits<float>::denorm_min();
   x[4] = -0x1p-127f;
   for (const GgmlBlock format : kFormats) EXPECT_THAT(Decoded(format, Encoded(format, x)), Each(0));
+  EXPECT_EQ(Hex(Encoded(GgmlBlock::kQ80, x)), Times(34, "00"));
+  EXPECT_EQ(Hex(Encoded(GgmlBlock::kQ40, x)).substr(4), Times(16, "88"));
 }
 
 TEST(GgmlBlocksTest, AScaleThatIsNoNumberIsDataLoss) {

@@ -206,6 +206,13 @@ TEST(MxBlocksTest, NvFp4BlocksTooSmallForTheirTensorAreZeros) {
   EXPECT_EQ(NvFp4GlobalScale(0), 1.0f);
 }
 
+// The scale has no finite inverse, and 0 * Inf would be the largest code.
+TEST(MxBlocksTest, NvFp4TensorsTooSmallToBeScaledAreZeros) {
+  Row x(16, 0.0f);
+  x[0] = 1e-40f;
+  EXPECT_THAT(Encoded(MxFormat::kNvFp4, kRecords, x, NvFp4GlobalScale(1e-40f)), Each(std::byte{0}));
+}
+
 TEST(MxBlocksTest, ZerosAreZeros) {
   for (const MxFormat format : kFormats) {
     const Row x(64, 0.0f);
