@@ -1,0 +1,239 @@
+#include "codec/entropy/rans32_kernel.h"
+
+#include <array>
+#include <bit>
+#include <cstring>
+
+// This file is compiled once for each instruction set that Highway knows of.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "codec/entropy/rans32_kernel.cc"
+#include <hwy/foreach_target.h>
+//
+#include <hwy/highway.h>
+
+#ifndef FOREBAY_RANS32_ONCE
+#define FOREBAY_RANS32_ONCE
+namespace forebay::rans32 {
+namespace {
+
+static_assert(std::endian::native == std::endian::little);
+
+// Which lane each lane takes its value from, for each mask of kN lanes.
+template <size_t kN>
+struct Shuffles {
+  // Lane i takes the word that is its own: as many words in as mask bits are set below it.
+  uint8_t expand[size_t{1} << kN][kN];
+  // The lanes whose bit is clear, in order, against the upper end.
+  uint8_t compact[size_t{1} << kN][kN];
+};
+
+template <size_t kN>
+constexpr Shuffles<kN> MakeShuffles() {
+  Shuffles<kN> shuffles{};
+  for (size_t mask = 0; mask < size_t{1} << kN; ++mask) {
+    size_t taken = 0;
+    for (size_t lane = 0; lane < kN; ++lane) {
+      shuffles.expand[mask][lane] = static_cast<uint8_t>(taken);
+      taken += (mask >> lane) & 1;
+    }
+    size_t to = kN;
+    for (size_t lane = kN; lane-- > 0;) {
+      if (((mask >> lane) & 1) == 0) shuffles.compact[mask][--to] = static_cast<uint8_t>(lane);
+    }
+  }
+  return shuffles;
+}
+
+template <size_t kN>
+inline constexpr Shuffles<kN> kShuffles = MakeShuffles<kN>();
+
+// One row is one symbol of each lane; only the last row of a stream has fewer than kLanes.
+inline uint16_t* EncodeRow(const EncodeTable& table, const uint8_t* symbols, size_t lanes,
+                           uint32_t* states, uint16_t* words) {
+  for (size_t lane = lanes; lane-- > 0;) {
+    const uint32_t range = table.ranges[symbols[lane]];
+    const uint32_t frequency = range & 0xffff;
+    if (frequency == 0) return nullptr;
+    uint32_t x = states[lane];
+    if (x >> (32 - kProbabilityBits) >= frequency) {
+      *--words = static_cast<uint16_t>(x);
+      x >>= 16;
+    }
+    states[lane] = (x / frequency << kProbabilityBits) + x % frequency + (range >> 16);
+  }
+  return words;
+}
+
+inline const uint8_t* DecodeRow(const DecodeTable& table, const uint8_t* words, const uint8_t* end,
+                                uint32_t* states, uint8_t* symbols, size_t lanes) {
+  for (size_t lane = 0; lane < lanes; ++lane) {
+    uint32_t x = states[lane];
+    const uint32_t slot = table.slots[x & (kSlots - 1)];
+    symbols[lane] = static_cast<uint8_t>(slot);
+    x = (slot >> 20) * (x >> kProbabilityBits) + ((slot >> 8) & (kSlots - 1));
+    if (x < kStateMin) {
+      if (words == end) return nullptr;
+      uint16_t word;
+      std::memcpy(&word, words, sizeof(word));
+      x = x << 16 | word;
+      words += kWordBytes;
+    }
+    states[lane] = x;
+  }
+  return words;
+}
+
+}  // namespace
+}  // namespace forebay::rans32
+#endif  // FOREBAY_RANS32_ONCE
+
+HWY_BEFORE_NAMESPACE();
+namespace forebay::rans32::HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128 || HWY_HAVE_SCALABLE
+
+// Plain code, where vectors are emulated or have no size at compile time.
+const uint16_t* EncodeRows(const EncodeTable& table, const uint8_t* symbols, size_t rows,
+                           uint32_t* states, uint16_t* words) {
+  for (size_t row = rows; row-- > 0 && words != nullptr;) {
+    words = EncodeRow(table, symbols + row * kLanes, kLanes, states, words);
+  }
+  return words;
+}
+
+const uint8_t* DecodeRows(const DecodeTable& table, const uint8_t* words, const uint8_t* end,
+                          uint32_t* states, uint8_t* symbols, size_t rows) {
+  for (size_t row = 0; row < rows && words != nullptr; ++row) {
+    words = DecodeRow(table, words, end, states, symbols + row * kLanes, kLanes);
+  }
+  return words;
+}
+
+#else
+
+// Eight lanes at most: a table of the 2^16 masks of sixteen would not stay in the cache.
+using D32 = hn::CappedTag<uint32_t, 8>;
+using D16 = hn::Rebind<uint16_t, D32>;
+using D8 = hn::Rebind<uint8_t, D32>;
+using DI32 = hn::RebindToSigned<D32>;
+using V32 = hn::VFromD<D32>;
+constexpr size_t kN = hn::MaxLanes(D32());
+constexpr size_t kVectors = kLanes / kN;
+constexpr D32 d32;
+constexpr D16 d16;
+constexpr D8 d8;
+constexpr DI32 di32;
+
+HWY_INLINE V32 Shuffled(V32 v, const uint8_t* lanes) {
+  return hn::TableLookupLanes(v, hn::IndicesFromVec(d32, hn::PromoteTo(d32, hn::LoadU(d8, lanes))));
+}
+
+HWY_INLINE V32 OddToEven(V32 v) {
+  return hn::BitCast(d32, hn::ShiftRight<32>(hn::BitCast(hn::RepartitionToWide<D32>(), v)));
+}
+
+template <class Mask>
+HWY_INLINE size_t BitsOf(Mask mask) {
+  uint8_t bits[8] = {};
+  hn::StoreMaskBits(d32, mask, bits);
+  return bits[0];
+}
+
+const uint16_t* EncodeRows(const EncodeTable& table, const uint8_t* symbols, size_t rows,
+                           uint32_t* states, uint16_t* words) {
+  V32 x[kVectors];
+  for (size_t v = 0; v < kVectors; ++v) x[v] = hn::LoadU(d32, states + v * kN);
+  V32 least = hn::Set(d32, kSlots);
+  for (size_t row = rows; row-- > 0;) {
+    for (size_t v = kVectors; v-- > 0;) {
+      const auto symbol = hn::PromoteTo(di32, hn::LoadU(d8, symbols + row * kLanes + v * kN));
+      const V32 range = hn::GatherIndex(d32, table.ranges, symbol);
+      const V32 reciprocal = hn::GatherIndex(d32, table.reciprocals, symbol);
+      const V32 frequency = hn::And(range, hn::Set(d32, 0xffff));
+      least = hn::Min(least, frequency);
+      // Both sides are small, so that signed comparison, which x86 has, will do.
+      const auto fits = hn::RebindMask(
+          d32, hn::Gt(hn::BitCast(di32, frequency),
+                      hn::BitCast(di32, hn::ShiftRight<32 - kProbabilityBits>(x[v]))));
+      const size_t bits = BitsOf(fits);
+      hn::StoreU(hn::TruncateTo(d16, Shuffled(x[v], kShuffles<kN>.compact[bits])), d16, words - kN);
+      words -= kN - static_cast<size_t>(std::popcount(bits));
+      const V32 state = hn::IfThenElse(fits, x[v], hn::ShiftRight<16>(x[v]));
+      // The quotient by the reciprocal is right or one too small.
+      const auto even = hn::ShiftRight<32>(hn::MulEven(state, reciprocal));
+      const auto odd = hn::MulEven(OddToEven(state), OddToEven(reciprocal));
+      const V32 quotient = hn::OddEven(hn::BitCast(d32, odd), hn::BitCast(d32, even));
+      const V32 rest = hn::Sub(state, hn::Mul(quotient, frequency));
+      const auto exact =
+          hn::RebindMask(d32, hn::Gt(hn::BitCast(di32, frequency), hn::BitCast(di32, rest)));
+      const V32 fix = hn::IfThenZeroElse(exact, hn::Sub(hn::Set(d32, kSlots), frequency));
+      x[v] = hn::Add(hn::Add(hn::ShiftLeft<kProbabilityBits>(quotient), rest),
+                     hn::Add(hn::ShiftRight<16>(range), fix));
+    }
+  }
+  for (size_t v = 0; v < kVectors; ++v) hn::StoreU(x[v], d32, states + v * kN);
+  return hn::AllFalse(d32, hn::Eq(least, hn::Zero(d32))) ? words : nullptr;
+}
+
+const uint8_t* DecodeRows(const DecodeTable& table, const uint8_t* words, const uint8_t* end,
+                          uint32_t* states, uint8_t* symbols, size_t rows) {
+  V32 x[kVectors];
+  for (size_t v = 0; v < kVectors; ++v) x[v] = hn::LoadU(d32, states + v * kN);
+  for (size_t row = 0; row < rows; ++row) {
+    for (size_t v = 0; v < kVectors; ++v) {
+      const V32 index = hn::And(x[v], hn::Set(d32, kSlots - 1));
+      const V32 slot = hn::GatherIndex(d32, table.slots, hn::BitCast(di32, index));
+      hn::StoreU(hn::U8FromU32(hn::And(slot, hn::Set(d32, 0xff))), d8,
+                 symbols + row * kLanes + v * kN);
+      const V32 offset = hn::And(hn::ShiftRight<8>(slot), hn::Set(d32, kSlots - 1));
+      const V32 state = hn::Add(
+          hn::Mul(hn::ShiftRight<20>(slot), hn::ShiftRight<kProbabilityBits>(x[v])), offset);
+      const auto low = hn::Eq(hn::ShiftRight<16>(state), hn::Zero(d32));
+      const size_t bits = BitsOf(low);
+      const V32 next = hn::PromoteTo(d32, hn::LoadU(d16, reinterpret_cast<const uint16_t*>(words)));
+      const V32 fed = hn::Or(hn::ShiftLeft<16>(state), Shuffled(next, kShuffles<kN>.expand[bits]));
+      x[v] = hn::IfThenElse(low, fed, state);
+      words += kWordBytes * static_cast<size_t>(std::popcount(bits));
+    }
+    // A row takes no more than the slack, so that it may be found out afterwards.
+    if (words > end) return nullptr;
+  }
+  for (size_t v = 0; v < kVectors; ++v) hn::StoreU(x[v], d32, states + v * kN);
+  return words;
+}
+
+#endif
+
+}  // namespace
+}  // namespace forebay::rans32::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace forebay::rans32 {
+namespace {
+HWY_EXPORT(EncodeRows);
+HWY_EXPORT(DecodeRows);
+}  // namespace
+
+const uint16_t* EncodeBlock(const EncodeTable& table, const uint8_t* symbols, size_t count,
+                            uint32_t states[kLanes], uint16_t* words_end) {
+  const size_t rows = count / kLanes;
+  for (size_t lane = 0; lane < kLanes; ++lane) states[lane] = kStateMin;
+  uint16_t* words = EncodeRow(table, symbols + rows * kLanes, count % kLanes, states, words_end);
+  if (words == nullptr) return nullptr;
+  return HWY_DYNAMIC_DISPATCH(EncodeRows)(table, symbols, rows, states, words);
+}
+
+const uint8_t* DecodeBlock(const DecodeTable& table, const uint8_t* words, const uint8_t* end,
+                           uint32_t states[kLanes], uint8_t* symbols, size_t count) {
+  const size_t rows = count / kLanes;
+  words = HWY_DYNAMIC_DISPATCH(DecodeRows)(table, words, end, states, symbols, rows);
+  if (words == nullptr) return nullptr;
+  return DecodeRow(table, words, end, states, symbols + rows * kLanes, count % kLanes);
+}
+
+}  // namespace forebay::rans32
+#endif  // HWY_ONCE

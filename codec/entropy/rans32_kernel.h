@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+// The inner loops of R32 (codec/entropy/rans32.h), chosen for the processor at run time. Internal
+// to codec/: the bytes of a stream are checked by the caller, but for the words of one block.
+//
+// Threads  any; no state.
+namespace forebay::rans32 {
+
+constexpr size_t kLanes = 32;
+constexpr int kProbabilityBits = 11;
+constexpr uint32_t kSlots = 1u << kProbabilityBits;
+constexpr uint32_t kStateMin = 1u << 16;
+constexpr size_t kBlockSymbols = 4096;
+constexpr size_t kWordBytes = 2;
+// A symbol costs at most kProbabilityBits, so that a block has fewer words than symbols.
+constexpr size_t kBlockWordsMax = kBlockSymbols;
+// What DecodeBlock may read past the end of the words.
+constexpr size_t kDecodeSlackBytes = kLanes * kWordBytes;
+// What EncodeBlock may write before the first word.
+constexpr size_t kEncodeSlackWords = 8;
+
+// One entry for each value of the low bits of a state: frequency << 20 | offset << 8 | symbol, the
+// offset counted from the symbol's first slot.
+struct alignas(64) DecodeTable {
+  uint32_t slots[kSlots];
+};
+
+// For each symbol: frequency | first slot << 16, zero for a symbol that cannot be encoded; and
+// floor(2^32 / frequency), 2^32 - 1 for a frequency of one.
+struct alignas(64) EncodeTable {
+  uint32_t ranges[256];
+  uint32_t reciprocals[256];
+};
+
+// Encodes `count` symbols, at most kBlockSymbols, from the last to the first. Words are written
+// downwards from `words_end`; room for `count` + kEncodeSlackWords below it. `states` are the lanes
+// afterwards, where a decoder starts. Returns the first word; nullptr if a symbol has no frequency.
+const uint16_t* EncodeBlock(const EncodeTable& table, const uint8_t* symbols, size_t count,
+                            uint32_t states[kLanes], uint16_t* words_end);
+
+// The way back. `words` (any alignment) end at `end`; kDecodeSlackBytes more must be readable, of
+// any content. Moves `states` to where they end up. Returns where it stopped reading: `end` if the
+// block is sound; nullptr if the words did not suffice, when `symbols` are undefined.
+const uint8_t* DecodeBlock(const DecodeTable& table, const uint8_t* words, const uint8_t* end,
+                           uint32_t states[kLanes], uint8_t* symbols, size_t count);
+
+}  // namespace forebay::rans32
