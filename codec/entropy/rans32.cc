@@ -232,10 +232,7 @@ size_t Rans32Encode(const Rans32Table& table, Bytes symbols, MutableBytes out) {
 absl::Status Rans32Decode(Bytes stream, MutableBytes symbols, const Rans32Table* table) {
   Rans32Reader reader;
   FB_RETURN_IF_ERROR(reader.Open(stream, symbols.size(), table));
-  for (size_t at = 0; at < symbols.size(); at += kBlockSymbols) {
-    FB_RETURN_IF_ERROR(reader.Next(symbols.subspan(at, kBlockSymbols)));
-  }
-  return absl::OkStatus();
+  return reader.Next(symbols);
 }
 
 Rans32Writer::Rans32Writer(const Rans32Table& table, TableKind kind, size_t symbol_count,
@@ -361,47 +358,91 @@ absl::Status Rans32Reader::OpenBlocks(size_t table_bytes, size_t word_count) {
   return absl::OkStatus();
 }
 
-absl::Status Rans32Reader::Next(MutableBytes block) {
-  FB_CHECK(block.size() == std::min(kBlockSymbols, symbol_count_ - block_ * kBlockSymbols));
+absl::Status Rans32Reader::Next(MutableBytes symbols) {
+  FB_CHECK(symbols.size() <= symbol_count_ - done_);
+  FB_CHECK(symbols.size() % kBlockSymbols == 0 || symbols.size() == symbol_count_ - done_);
+  auto* const to = reinterpret_cast<uint8_t*>(symbols.data());
+  size_t at = 0;
   if (stored_) {
-    std::memcpy(block.data(), stream_.data() + at_, block.size());
-    at_ += block.size();
-    ++block_;
-    return absl::OkStatus();
+    if (!symbols.empty()) std::memcpy(to, stream_.data() + at_, symbols.size());
+    at_ += symbols.size();
+    at = symbols.size();
   }
+  for (; symbols.size() - at >= 2 * kBlockSymbols; at += 2 * kBlockSymbols) {
+    FB_RETURN_IF_ERROR(DecodeTwo(to + at));
+  }
+  for (; at < symbols.size(); at += kBlockSymbols) {
+    FB_RETURN_IF_ERROR(DecodeOne(to + at, std::min(kBlockSymbols, symbols.size() - at)));
+  }
+  done_ += symbols.size();
+  return absl::OkStatus();
+}
+
+absl::Status Rans32Reader::Begin(rans32::BlockToDecode& block, uint8_t* to) {
   const size_t bytes =
       kWordBytes * Load<uint16_t>(stream_, lengths_at_ + block_ * sizeof(uint16_t));
-  uint32_t states[kLanes];
-  std::memcpy(states, stream_.data() + states_at_ + block_ * kStatesBytes, kStatesBytes);
-  for (const uint32_t state : states) {
+  std::memcpy(block.states, stream_.data() + states_at_ + block_ * kStatesBytes, kStatesBytes);
+  for (const uint32_t state : block.states) {
     if (state < kStateMin) {
       return absl::DataLossError(absl::StrCat("block ", block_, " starts in state ", state));
     }
   }
-  const uint8_t* words = At(stream_, at_);
-  // The kernel reads past the end of a block: the last ones are copied to where it may.
-  uint8_t copy[kBlockWordsMax * kWordBytes + rans32::kDecodeSlackBytes];
-  if (stream_.size() - at_ - bytes < rans32::kDecodeSlackBytes) {
-    std::memcpy(copy, words, bytes);
-    std::memset(copy + bytes, 0, rans32::kDecodeSlackBytes);
-    words = copy;
-  }
-  const uint8_t* const end = words + bytes;
-  auto* const symbols = reinterpret_cast<uint8_t*>(block.data());
-  const uint8_t* const stopped =
-      rans32::DecodeBlock(*decode_, words, end, states, symbols, block.size());
-  if (stopped != end) {
-    return absl::DataLossError(absl::StrCat("block ", block_, " has ",
-                                            stopped == nullptr ? "too few" : "too many", " words"));
-  }
-  for (const uint32_t state : states) {
-    if (state != kStateMin) {
-      return absl::DataLossError(absl::StrCat("block ", block_, " ends in state ", state));
-    }
-  }
+  block.words = At(stream_, at_);
+  block.end = block.words + bytes;
+  block.symbols = to;
   at_ += bytes;
   ++block_;
   return absl::OkStatus();
+}
+
+absl::Status Rans32Reader::End(const rans32::BlockToDecode& block, size_t number) const {
+  if (block.words != block.end) {
+    return absl::DataLossError(absl::StrCat("block ", number, " has too ",
+                                            block.words == nullptr ? "few" : "many", " words"));
+  }
+  for (const uint32_t state : block.states) {
+    if (state != kStateMin) {
+      return absl::DataLossError(absl::StrCat("block ", number, " ends in state ", state));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Rans32Reader::DecodeOne(uint8_t* to, size_t count) {
+  rans32::BlockToDecode block;
+  FB_RETURN_IF_ERROR(Begin(block, to));
+  // The kernel reads past the end of a block: the last ones are copied to where it may.
+  uint8_t copy[kBlockWordsMax * kWordBytes + rans32::kDecodeSlackBytes];
+  if (stream_.size() - at_ < rans32::kDecodeSlackBytes) {
+    const auto bytes = static_cast<size_t>(block.end - block.words);
+    std::memcpy(copy, block.words, bytes);
+    std::memset(copy + bytes, 0, rans32::kDecodeSlackBytes);
+    block.words = copy;
+    block.end = copy + bytes;
+  }
+  rans32::DecodeBlock(*decode_, block, count);
+  return End(block, block_ - 1);
+}
+
+absl::Status Rans32Reader::DecodeTwo(uint8_t* to) {
+  rans32::BlockToDecode blocks[2];
+  FB_RETURN_IF_ERROR(Begin(blocks[0], to));
+  FB_RETURN_IF_ERROR(Begin(blocks[1], to + kBlockSymbols));
+  uint8_t copies[2][kBlockWordsMax * kWordBytes + rans32::kDecodeSlackBytes];
+  for (size_t b = 0; b < 2; ++b) {
+    if (static_cast<size_t>(At(stream_, stream_.size()) - blocks[b].end) >=
+        rans32::kDecodeSlackBytes) {
+      continue;
+    }
+    const auto bytes = static_cast<size_t>(blocks[b].end - blocks[b].words);
+    std::memcpy(copies[b], blocks[b].words, bytes);
+    std::memset(copies[b] + bytes, 0, rans32::kDecodeSlackBytes);
+    blocks[b].words = copies[b];
+    blocks[b].end = copies[b] + bytes;
+  }
+  rans32::DecodeTwoBlocks(*decode_, blocks);
+  FB_RETURN_IF_ERROR(End(blocks[0], block_ - 2));
+  return End(blocks[1], block_ - 1);
 }
 
 }  // namespace forebay

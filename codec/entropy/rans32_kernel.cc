@@ -64,23 +64,29 @@ inline uint16_t* EncodeRow(const EncodeTable& table, const uint8_t* symbols, siz
   return words;
 }
 
-inline const uint8_t* DecodeRow(const DecodeTable& table, const uint8_t* words, const uint8_t* end,
-                                uint32_t* states, uint8_t* symbols, size_t lanes) {
+inline void DecodeRow(const DecodeTable& table, BlockToDecode& block, uint8_t* symbols,
+                      size_t lanes) {
   for (size_t lane = 0; lane < lanes; ++lane) {
-    uint32_t x = states[lane];
+    uint32_t x = block.states[lane];
     const uint32_t slot = table.slots[x & (kSlots - 1)];
     symbols[lane] = static_cast<uint8_t>(slot);
     x = (slot >> 20) * (x >> kProbabilityBits) + ((slot >> 8) & (kSlots - 1));
     if (x < kStateMin) {
-      if (words == end) return nullptr;
+      if (block.words == block.end) {
+        block.words = nullptr;
+        return;
+      }
       uint16_t word;
-      std::memcpy(&word, words, sizeof(word));
+      std::memcpy(&word, block.words, sizeof(word));
       x = x << 16 | word;
-      words += kWordBytes;
+      block.words += kWordBytes;
     }
-    states[lane] = x;
+    block.states[lane] = x;
   }
-  return words;
+}
+
+inline void Fail(BlockToDecode* blocks, size_t count) {
+  for (size_t b = 0; b < count; ++b) blocks[b].words = nullptr;
 }
 
 }  // namespace
@@ -104,12 +110,16 @@ const uint16_t* EncodeRows(const EncodeTable& table, const uint8_t* symbols, siz
   return words;
 }
 
-const uint8_t* DecodeRows(const DecodeTable& table, const uint8_t* words, const uint8_t* end,
-                          uint32_t* states, uint8_t* symbols, size_t rows) {
-  for (size_t row = 0; row < rows && words != nullptr; ++row) {
-    words = DecodeRow(table, words, end, states, symbols + row * kLanes, kLanes);
+void DecodeOne(const DecodeTable& table, BlockToDecode* block, size_t rows) {
+  uint8_t* symbols = block->symbols;
+  for (size_t row = 0; row < rows && block->words != nullptr; ++row) {
+    DecodeRow(table, *block, symbols + row * kLanes, kLanes);
   }
-  return words;
+}
+
+void DecodeTwo(const DecodeTable& table, BlockToDecode* blocks, size_t rows) {
+  DecodeOne(table, blocks, rows);
+  DecodeOne(table, blocks + 1, rows);
 }
 
 #else
@@ -178,31 +188,53 @@ const uint16_t* EncodeRows(const EncodeTable& table, const uint8_t* symbols, siz
   return hn::AllFalse(d32, hn::Eq(least, hn::Zero(d32))) ? words : nullptr;
 }
 
-const uint8_t* DecodeRows(const DecodeTable& table, const uint8_t* words, const uint8_t* end,
-                          uint32_t* states, uint8_t* symbols, size_t rows) {
-  V32 x[kVectors];
-  for (size_t v = 0; v < kVectors; ++v) x[v] = hn::LoadU(d32, states + v * kN);
+// Both blocks advance in turn: one alone leaves the processor waiting for the gathers, on whose
+// results its next row depends.
+template <size_t kBlocks>
+void DecodeRows(const DecodeTable& table, BlockToDecode* blocks, size_t rows) {
+  V32 x[kBlocks][kVectors];
+  const uint8_t* words[kBlocks];
+  for (size_t b = 0; b < kBlocks; ++b) {
+    words[b] = blocks[b].words;
+    for (size_t v = 0; v < kVectors; ++v) x[b][v] = hn::LoadU(d32, blocks[b].states + v * kN);
+  }
   for (size_t row = 0; row < rows; ++row) {
     for (size_t v = 0; v < kVectors; ++v) {
-      const V32 index = hn::And(x[v], hn::Set(d32, kSlots - 1));
-      const V32 slot = hn::GatherIndex(d32, table.slots, hn::BitCast(di32, index));
-      hn::StoreU(hn::U8FromU32(hn::And(slot, hn::Set(d32, 0xff))), d8,
-                 symbols + row * kLanes + v * kN);
-      const V32 offset = hn::And(hn::ShiftRight<8>(slot), hn::Set(d32, kSlots - 1));
-      const V32 state = hn::Add(
-          hn::Mul(hn::ShiftRight<20>(slot), hn::ShiftRight<kProbabilityBits>(x[v])), offset);
-      const auto low = hn::Eq(hn::ShiftRight<16>(state), hn::Zero(d32));
-      const size_t bits = BitsOf(low);
-      const V32 next = hn::PromoteTo(d32, hn::LoadU(d16, reinterpret_cast<const uint16_t*>(words)));
-      const V32 fed = hn::Or(hn::ShiftLeft<16>(state), Shuffled(next, kShuffles<kN>.expand[bits]));
-      x[v] = hn::IfThenElse(low, fed, state);
-      words += kWordBytes * static_cast<size_t>(std::popcount(bits));
+      for (size_t b = 0; b < kBlocks; ++b) {
+        const V32 index = hn::And(x[b][v], hn::Set(d32, kSlots - 1));
+        const V32 slot = hn::GatherIndex(d32, table.slots, hn::BitCast(di32, index));
+        hn::StoreU(hn::U8FromU32(hn::And(slot, hn::Set(d32, 0xff))), d8,
+                   blocks[b].symbols + row * kLanes + v * kN);
+        const V32 offset = hn::And(hn::ShiftRight<8>(slot), hn::Set(d32, kSlots - 1));
+        const V32 state = hn::Add(
+            hn::Mul(hn::ShiftRight<20>(slot), hn::ShiftRight<kProbabilityBits>(x[b][v])), offset);
+        const auto low = hn::Eq(hn::ShiftRight<16>(state), hn::Zero(d32));
+        const size_t bits = BitsOf(low);
+        const V32 next =
+            hn::PromoteTo(d32, hn::LoadU(d16, reinterpret_cast<const uint16_t*>(words[b])));
+        const V32 fed =
+            hn::Or(hn::ShiftLeft<16>(state), Shuffled(next, kShuffles<kN>.expand[bits]));
+        x[b][v] = hn::IfThenElse(low, fed, state);
+        words[b] += kWordBytes * static_cast<size_t>(std::popcount(bits));
+      }
     }
     // A row takes no more than the slack, so that it may be found out afterwards.
-    if (words > end) return nullptr;
+    for (size_t b = 0; b < kBlocks; ++b) {
+      if (words[b] > blocks[b].end) return Fail(blocks, kBlocks);
+    }
   }
-  for (size_t v = 0; v < kVectors; ++v) hn::StoreU(x[v], d32, states + v * kN);
-  return words;
+  for (size_t b = 0; b < kBlocks; ++b) {
+    blocks[b].words = words[b];
+    for (size_t v = 0; v < kVectors; ++v) hn::StoreU(x[b][v], d32, blocks[b].states + v * kN);
+  }
+}
+
+void DecodeOne(const DecodeTable& table, BlockToDecode* blocks, size_t rows) {
+  DecodeRows<1>(table, blocks, rows);
+}
+
+void DecodeTwo(const DecodeTable& table, BlockToDecode* blocks, size_t rows) {
+  DecodeRows<2>(table, blocks, rows);
 }
 
 #endif
@@ -215,7 +247,8 @@ HWY_AFTER_NAMESPACE();
 namespace forebay::rans32 {
 namespace {
 HWY_EXPORT(EncodeRows);
-HWY_EXPORT(DecodeRows);
+HWY_EXPORT(DecodeOne);
+HWY_EXPORT(DecodeTwo);
 }  // namespace
 
 const uint16_t* EncodeBlock(const EncodeTable& table, const uint8_t* symbols, size_t count,
@@ -227,12 +260,16 @@ const uint16_t* EncodeBlock(const EncodeTable& table, const uint8_t* symbols, si
   return HWY_DYNAMIC_DISPATCH(EncodeRows)(table, symbols, rows, states, words);
 }
 
-const uint8_t* DecodeBlock(const DecodeTable& table, const uint8_t* words, const uint8_t* end,
-                           uint32_t states[kLanes], uint8_t* symbols, size_t count) {
+void DecodeBlock(const DecodeTable& table, BlockToDecode& block, size_t count) {
   const size_t rows = count / kLanes;
-  words = HWY_DYNAMIC_DISPATCH(DecodeRows)(table, words, end, states, symbols, rows);
-  if (words == nullptr) return nullptr;
-  return DecodeRow(table, words, end, states, symbols + rows * kLanes, count % kLanes);
+  HWY_DYNAMIC_DISPATCH(DecodeOne)(table, &block, rows);
+  if (block.words != nullptr) {
+    DecodeRow(table, block, block.symbols + rows * kLanes, count % kLanes);
+  }
+}
+
+void DecodeTwoBlocks(const DecodeTable& table, BlockToDecode blocks[2]) {
+  HWY_DYNAMIC_DISPATCH(DecodeTwo)(table, blocks, kBlockSymbols / kLanes);
 }
 
 }  // namespace forebay::rans32

@@ -41,10 +41,20 @@ struct alignas(64) EncodeTable {
 const uint16_t* EncodeBlock(const EncodeTable& table, const uint8_t* symbols, size_t count,
                             uint32_t states[kLanes], uint16_t* words_end);
 
-// The way back. `words` (any alignment) end at `end`; kDecodeSlackBytes more must be readable, of
-// any content. Moves `states` to where they end up. Returns where it stopped reading: `end` if the
-// block is sound; nullptr if the words did not suffice, when `symbols` are undefined.
-const uint8_t* DecodeBlock(const DecodeTable& table, const uint8_t* words, const uint8_t* end,
-                           uint32_t states[kLanes], uint8_t* symbols, size_t count);
+// One block on its way back.
+struct BlockToDecode {
+  // The words, at any alignment, up to `end`; kDecodeSlackBytes more must be readable, of any
+  // content. Afterwards where reading stopped: `end` if the block is sound; nullptr if the words
+  // did not suffice, when the symbols are undefined.
+  const uint8_t* words;
+  const uint8_t* end;
+  uint8_t* symbols;
+  // Afterwards what they have come to.
+  uint32_t states[kLanes];
+};
+
+void DecodeBlock(const DecodeTable& table, BlockToDecode& block, size_t count);
+// Two whole blocks, faster than one after the other. If either has too few words, both fail.
+void DecodeTwoBlocks(const DecodeTable& table, BlockToDecode blocks[2]);
 
 }  // namespace forebay::rans32
