@@ -314,7 +314,8 @@ absl::Status Rans32Reader::Open(Bytes stream, size_t symbol_count, const Rans32T
   }
   if (header.table_kind == static_cast<uint8_t>(TableKind::kKnown)) {
     if (header.table_bytes != 0) return absl::DataLossError("a table that should be known");
-    if (table == nullptr || table->check() != header.table_check) {
+    if (table == nullptr) return absl::DataLossError("an R32 stream without its table");
+    if (table->check() != header.table_check) {
       return absl::FailedPreconditionError(
           absl::StrCat("an R32 stream of another table, ", absl::Hex(header.table_check)));
     }

@@ -83,7 +83,7 @@ size_t Rans32Encode(const Rans32Table& table, Bytes symbols, MutableBytes out);
 // Fills `symbols` entirely, or fails. The stream is not trusted. `table` is the one that the
 // encoder was given, if it was given one.
 //   DATA_LOSS            not exactly such a stream of that many symbols; what is wrong
-//   FAILED_PRECONDITION  the stream needs a table that is not `table`
+//   FAILED_PRECONDITION  the stream needs another table than `table`
 absl::Status Rans32Decode(Bytes stream, MutableBytes symbols, const Rans32Table* table = nullptr);
 
 // Writes a stream block by block, for a caller that never has all the symbols in one place.
