@@ -72,25 +72,29 @@ Frequencies Normalized(absl::Span<const uint64_t> counts) {
     frequencies[0] = kSlots;
     return frequencies;
   }
+  uint8_t occurring[256];
+  size_t occurring_count = 0;
   uint32_t sum = 0;
   for (size_t s = 0; s < 256; ++s) {
     if (counts[s] == 0) continue;
+    occurring[occurring_count++] = static_cast<uint8_t>(s);
     const uint64_t share = (counts[s] * kSlots + total / 2) / total;
     frequencies[s] = static_cast<uint16_t>(std::max<uint64_t>(share, 1));
     sum += frequencies[s];
   }
+  const absl::Span<const uint8_t> symbols(occurring, occurring_count);
   for (; sum < kSlots; ++sum) {
-    size_t best = 0;
-    for (size_t s = 1; s < 256; ++s) {
+    uint8_t best = symbols[0];
+    for (const uint8_t s : symbols) {
       if (GainsMore(counts[s], frequencies[s], counts[best], frequencies[best])) best = s;
     }
     ++frequencies[best];
   }
   for (; sum > kSlots; --sum) {
-    size_t best = 256;
-    for (size_t s = 0; s < 256; ++s) {
+    int best = -1;
+    for (const uint8_t s : symbols) {
       if (frequencies[s] < 2) continue;
-      if (best == 256 ||
+      if (best < 0 ||
           GainsMore(counts[best], frequencies[best] - 1u, counts[s], frequencies[s] - 1u)) {
         best = s;
       }

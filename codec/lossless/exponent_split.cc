@@ -132,24 +132,25 @@ void FillGroups(size_t size, Codebook& codebook) {
 Codebook Choose(Kind kind, const uint64_t counts[256]) {
   const size_t size = kind == Kind::kBf16 ? 16 : 8;
   const int exponent_count = kind == Kind::kBf16 ? 256 : 32;
+  // Those that occur, the most frequent first; zero before all.
+  int ranked[256];
+  int occurring = 0;
+  for (int e = 0; e < exponent_count; ++e) {
+    if (counts[e] > 0) ranked[occurring++] = e;
+  }
+  std::sort(ranked, ranked + occurring, [counts](int a, int b) {
+    if (a == 0 || b == 0) return a < b;
+    return counts[a] != counts[b] ? counts[a] > counts[b] : a < b;
+  });
   bool chosen[256] = {};
   size_t count = 0;
-  if (counts[0] > 0) {
-    chosen[0] = true;
-    ++count;
-  }
   int lowest = exponent_count;
   int highest = -1;
-  while (count < size) {
-    int best = -1;
-    for (int e = 0; e < exponent_count; ++e) {
-      if (!chosen[e] && counts[e] > 0 && (best < 0 || counts[e] > counts[best])) best = e;
-    }
-    if (best < 0) break;
-    chosen[best] = true;
-    ++count;
-    lowest = std::min(lowest, best);
-    highest = std::max(highest, best);
+  for (; count < size && count < static_cast<size_t>(occurring); ++count) {
+    chosen[ranked[count]] = true;
+    if (ranked[count] == 0) continue;
+    lowest = std::min(lowest, ranked[count]);
+    highest = std::max(highest, ranked[count]);
   }
   if (highest < 0) lowest = highest = 0;
   for (int distance = 1; count < size; ++distance) {

@@ -208,16 +208,17 @@ HWY_INLINE V8 Found(const Codebook& codebook, V8 keys) {
   return found;
 }
 
-HWY_NOINLINE size_t AddEscapes(V8 found, V8 keys, size_t at, const ChunkToWrite& to,
+template <class Mask>
+HWY_NOINLINE size_t AddEscapes(Mask is_escape, V8 keys, size_t at, const ChunkToWrite& to,
                                size_t escapes) {
-  uint8_t is_found[kN];
+  uint64_t bits = 0;
+  hn::StoreMaskBits(d8, is_escape, reinterpret_cast<uint8_t*>(&bits));
   uint8_t key[kN];
-  hn::StoreU(found, d8, is_found);
   hn::StoreU(keys, d8, key);
-  for (size_t i = 0; i < kN; ++i) {
+  for (; bits != 0; bits &= bits - 1) {
+    const auto i = static_cast<size_t>(std::countr_zero(bits));
     to.escape_positions[escapes] = static_cast<uint16_t>(at + i);
-    to.escape_keys[escapes] = key[i];
-    escapes += is_found[i] == 0 ? 1 : 0;
+    to.escape_keys[escapes++] = key[i];
   }
   return escapes;
 }
@@ -239,8 +240,9 @@ size_t Encode(const Codebook& codebook, const uint8_t* raw, size_t count, const 
         keys = hn::And(hn::BitCast(d8, hn::ShiftRight<3>(wide)), hn::Set(d8, 0x1f));
       }
       const V8 found = Found(codebook, keys);
-      if (!hn::AllFalse(d8, hn::Eq(found, hn::Zero(d8)))) {
-        escapes = AddEscapes(found, keys, at, to, escapes);
+      const auto is_escape = hn::Eq(found, hn::Zero(d8));
+      if (!hn::AllFalse(d8, is_escape)) {
+        escapes = AddEscapes(is_escape, keys, at, to, escapes);
       }
       nibbles[v] = hn::SaturatedSub(found, hn::Set(d8, 1));
       if (kKind == Kind::kFp16) {
@@ -356,18 +358,16 @@ void JoinPlanes(const uint8_t* keys, const uint8_t* rest, size_t count, uint8_t*
 
 void CountKeys(const uint8_t* raw, size_t count, uint64_t* counts) {
   // Neighbours are often equal: counting them in different places spares the wait for the first.
-  constexpr size_t kPlaces = 8;
+  constexpr size_t kPlaces = 4;
   constexpr size_t kAtOnceMax = size_t{1} << 31;  // so that a place cannot overflow
   while (count > 0) {
     const size_t now = std::min(count, kAtOnceMax);
     uint32_t places[kPlaces][256] = {};
     size_t i = 0;
     for (; i + kPlaces <= now; i += kPlaces) {
-      for (size_t half = 0; half < 2; ++half) {
-        uint64_t words;
-        std::memcpy(&words, raw + 2 * i + 8 * half, sizeof(words));
-        for (size_t w = 0; w < 4; ++w) ++places[4 * half + w][words >> (16 * w + 7) & 0xff];
-      }
+      uint64_t words;
+      std::memcpy(&words, raw + 2 * i, sizeof(words));
+      for (size_t w = 0; w < kPlaces; ++w) ++places[w][words >> (16 * w + 7) & 0xff];
     }
     for (; i < now; ++i) ++places[0][Turned(raw, i) >> 8];
     for (size_t key = 0; key < 256; ++key) {
