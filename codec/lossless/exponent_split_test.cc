@@ -193,7 +193,10 @@ TEST(ExponentSplitTest, WritesTheSameBytesAsEver) {
     for (size_t i = 0; i < count; ++i) {
       words[i] = static_cast<uint16_t>(0x3f00 + (i * i * 37) % 0x250 + (i % 3 == 0 ? 0x8000 : 0));
     }
-    if (count > 3) words[count / 2] = 0xff81;
+    // More exponents than have codes.
+    for (size_t i = 0; i < 20 && i * 13 < count; ++i) {
+      words[i * 13] = static_cast<uint16_t>(i * 0x0c8b);
+    }
     Buffer payload = Encoded(dtype, form, words);
     EXPECT_EQ(FormOf(payload), form);
     return payload;
@@ -203,21 +206,25 @@ TEST(ExponentSplitTest, WritesTheSameBytesAsEver) {
         absl::string_view(reinterpret_cast<const char*>(payload.data()), payload.size()));
   };
   EXPECT_EQ(hex(golden(DType::kBf16, SplitForm::kRaw, 3)),
-            "0100030003000000000000000000000000bf253f943f");
+            "010003000300000000000000000000000000253f943f");
   EXPECT_EQ(
-      hex(golden(DType::kBf16, SplitForm::kFixed, 200)),
-      "01010300c8000000000000000000000072737475767778797a7b7c7d7e7f80ffccedeccdccedeccdccedeccd"
-      "ccedeccdccedeccdccedeccdccedeccdccedeccdccedeccdccedeccdccedeccdccedeccdccedefcdccedeccd"
-      "ccedeccdccedeccdccedeccdccedeccdccedeccdccedeccdccedeccdccedeccdccedeccdccedeccdccedeccd"
-      "000000000000000000000000014a289b009a294a004b289a019a284b004a299a009b284a014a289b009a294a"
+      hex(golden(DType::kBf16, SplitForm::kFixed, 300)),
+      "010103002c01000007000000000000000013192d32464b5f64787d7e7f809196b0dcdbbcbbdc2bbcbbdcdbbc"
+      "bbd4dbbcbbdcdb6cbbdcdbbcbbdcd8bcbbdcdbbcabdcdbbcbbdcdbbfbbdcdbbcbb0cdbbcbbdcdbbcb0dcdbbc"
+      "bbdc0bbcbbdcdbbcbbd0dbbcbbdcdb1cbbdcdbbcbbdcd3bcbbdcdbbc5bdcdbbcbbdcdbb7bbdcdbbcbb9cdbbc"
+      "bbdcdbbcbedcdbbcbbdc0bbcbbdcdbbcbbd0dbbcbbdcdb0cbbdcdbbcbbdcdbbcbbdcdbbcbbdcdbbcbbdcdbbc"
+      "bbdcdbbcbbdc00000000000000000000004a289b009a294a004b289a0116284b004a299a009b284a014a2c9b"
+      "009a294a004b289a019a2842004a299a009b284a014a289b589a294a004b289a019a284b006e299a009b284a"
+      "014a289b009a844a004b289a019a284b004a299a009b284a014a289b009a294ab04b289a019a284b004a299a"
+      "00c6284a014a289b009a294a004bdc9a019a284b004a299a009b28f3014a289b009a294a004b289a099a284b"
+      "004a299a009b284a011f289b009a294a004b289a019a354b004a299a009b284a014a284b009a294a004b289a"
+      "019a284b614a299a009b284a014a289b0077294a004b289a019a284b004a8d9a009b284a014a289b009a29a3"
       "004b289a019a284b004a299a009b284a014a289b009a294a004b289a019a284b004a299a009b284a014a289b"
-      "009a294a004b289a019a284b004a299a009b284a014a289b039a294a004b289a019a284b004a299a009b284a"
-      "014a289b009a294a004b289a019a284b004a299a009b284a014a289b009a294a004b289a019a284b004a299a"
-      "009b284a014a289b009a294a004b289a019a284b004a299a009b284a014a289b009a294a0000000000000000"
-      "00000000000000000000000000000000");
-  EXPECT_EQ(ChecksumOf(golden(DType::kFp16, SplitForm::kFixed, 400)), 16803040192718843235ull);
-  EXPECT_EQ(ChecksumOf(golden(DType::kBf16, SplitForm::kEntropy, 500)), 17122263648015044893ull);
-  EXPECT_EQ(ChecksumOf(golden(DType::kFp16, SplitForm::kEntropy, 3000)), 13032123177598611851ull);
+      "009a294a004b289a00000000070000000000000000000000000000005b00680075008200dd00ea00f7000000"
+      "afc8e1faaac3dc");
+  EXPECT_EQ(ChecksumOf(golden(DType::kFp16, SplitForm::kFixed, 600)), 11832486214867690446ull);
+  EXPECT_EQ(ChecksumOf(golden(DType::kBf16, SplitForm::kEntropy, 500)), 12867563021530213857ull);
+  EXPECT_EQ(ChecksumOf(golden(DType::kFp16, SplitForm::kEntropy, 3000)), 3606567882500211939ull);
 }
 
 // --- targets ------------------------------------------------------------------------------------
@@ -235,7 +242,7 @@ TEST(ExponentSplitTargetTest, EveryTargetWritesAndReadsTheSame) {
             FB_EXPECT_OK(Decoded(dtype, payloads.front(), back)) << target << " " << size;
             EXPECT_TRUE(back == words) << target << " " << size;
           });
-          EXPECT_GE(payloads.size(), 17122263648015044893ull);
+          EXPECT_GE(payloads.size(), 2u);
         }
       }
     }
