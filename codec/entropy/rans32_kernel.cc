@@ -51,7 +51,7 @@ inline constexpr Shuffles<kN> kShuffles = MakeShuffles<kN>();
 inline uint16_t* EncodeRow(const EncodeTable& table, const uint8_t* symbols, size_t lanes,
                            uint32_t* states, uint16_t* words) {
   for (size_t lane = lanes; lane-- > 0;) {
-    const uint32_t range = table.ranges[symbols[lane]];
+    const uint32_t range = table.entries[symbols[lane]].range;
     const uint32_t frequency = range & 0xffff;
     if (frequency == 0) return nullptr;
     uint32_t x = states[lane];
@@ -137,6 +137,83 @@ constexpr D16 d16;
 constexpr D8 d8;
 constexpr DI32 di32;
 
+// A vector's share of an encoder's table.
+struct Entries {
+  V32 range;
+  V32 reciprocal;
+};
+
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+
+// By hand, not by the gather instruction. That is microcode on AMD, about as many steps again, and
+// gcc gives several of them one destination, whose old value each waits for. Measured on Zen 3, in
+// symbols/s: decoding 0.8 G with gathers, 1.4 G without the wait, 1.7 G by hand.
+HWY_INLINE V32 Lookup(const uint32_t* table, V32 index) {
+  const __m128i low = _mm256_castsi256_si128(index.raw);
+  const __m128i high = _mm256_extracti128_si256(index.raw, 1);
+  const auto i01 = static_cast<uint64_t>(_mm_cvtsi128_si64(low));
+  const auto i23 = static_cast<uint64_t>(_mm_extract_epi64(low, 1));
+  const auto i45 = static_cast<uint64_t>(_mm_cvtsi128_si64(high));
+  const auto i67 = static_cast<uint64_t>(_mm_extract_epi64(high, 1));
+  const auto at = [table](uint64_t i) { return static_cast<int>(table[i]); };
+  __m128i a = _mm_cvtsi32_si128(at(static_cast<uint32_t>(i01)));
+  a = _mm_insert_epi32(a, at(i01 >> 32), 1);
+  a = _mm_insert_epi32(a, at(static_cast<uint32_t>(i23)), 2);
+  a = _mm_insert_epi32(a, at(i23 >> 32), 3);
+  __m128i b = _mm_cvtsi32_si128(at(static_cast<uint32_t>(i45)));
+  b = _mm_insert_epi32(b, at(i45 >> 32), 1);
+  b = _mm_insert_epi32(b, at(static_cast<uint32_t>(i67)), 2);
+  b = _mm_insert_epi32(b, at(i67 >> 32), 3);
+  return V32{_mm256_set_m128i(b, a)};
+}
+
+HWY_INLINE Entries LookupEntries(const EncodeTable& table, const uint8_t* symbols) {
+  const auto two = [&table, symbols](size_t i) {
+    long long first;
+    long long second;
+    std::memcpy(&first, &table.entries[symbols[i]], sizeof(first));
+    std::memcpy(&second, &table.entries[symbols[i + 1]], sizeof(second));
+    return _mm_insert_epi64(_mm_cvtsi64_si128(first), second, 1);
+  };
+  const __m256 even = _mm256_castsi256_ps(_mm256_set_m128i(two(4), two(0)));
+  const __m256 odd = _mm256_castsi256_ps(_mm256_set_m128i(two(6), two(2)));
+  return {V32{_mm256_castps_si256(_mm256_shuffle_ps(even, odd, 0x88))},
+          V32{_mm256_castps_si256(_mm256_shuffle_ps(even, odd, 0xdd))}};
+}
+
+// The low bytes of a row, in order.
+HWY_INLINE void StoreLowBytes(const V32* row, uint8_t* to) {
+  const __m256i low = _mm256_set1_epi32(0xff);
+  const __m256i a =
+      _mm256_packus_epi32(_mm256_and_si256(row[0].raw, low), _mm256_and_si256(row[1].raw, low));
+  const __m256i b =
+      _mm256_packus_epi32(_mm256_and_si256(row[2].raw, low), _mm256_and_si256(row[3].raw, low));
+  // Packing keeps to the halves of the vector.
+  const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
+                      _mm256_permutevar8x32_epi32(_mm256_packus_epi16(a, b), order));
+}
+
+#else
+
+HWY_INLINE V32 Lookup(const uint32_t* table, V32 index) {
+  return hn::GatherIndex(d32, table, hn::BitCast(di32, index));
+}
+
+HWY_INLINE Entries LookupEntries(const EncodeTable& table, const uint8_t* symbols) {
+  const auto index = hn::ShiftLeft<1>(hn::PromoteTo(di32, hn::LoadU(d8, symbols)));
+  return {hn::GatherIndex(d32, &table.entries[0].range, index),
+          hn::GatherIndex(d32, &table.entries[0].reciprocal, index)};
+}
+
+HWY_INLINE void StoreLowBytes(const V32* row, uint8_t* to) {
+  for (size_t v = 0; v < kVectors; ++v) {
+    hn::StoreU(hn::U8FromU32(hn::And(row[v], hn::Set(d32, 0xff))), d8, to + v * kN);
+  }
+}
+
+#endif
+
 HWY_INLINE V32 Shuffled(V32 v, const uint8_t* lanes) {
   return hn::TableLookupLanes(v, hn::IndicesFromVec(d32, hn::PromoteTo(d32, hn::LoadU(d8, lanes))));
 }
@@ -159,9 +236,7 @@ const uint16_t* EncodeRows(const EncodeTable& table, const uint8_t* symbols, siz
   V32 least = hn::Set(d32, kSlots);
   for (size_t row = rows; row-- > 0;) {
     for (size_t v = kVectors; v-- > 0;) {
-      const auto symbol = hn::PromoteTo(di32, hn::LoadU(d8, symbols + row * kLanes + v * kN));
-      const V32 range = hn::GatherIndex(d32, table.ranges, symbol);
-      const V32 reciprocal = hn::GatherIndex(d32, table.reciprocals, symbol);
+      const auto [range, reciprocal] = LookupEntries(table, symbols + row * kLanes + v * kN);
       const V32 frequency = hn::And(range, hn::Set(d32, 0xffff));
       least = hn::Min(least, frequency);
       // Both sides are small, so that signed comparison, which x86 has, will do.
@@ -188,7 +263,7 @@ const uint16_t* EncodeRows(const EncodeTable& table, const uint8_t* symbols, siz
   return hn::AllFalse(d32, hn::Eq(least, hn::Zero(d32))) ? words : nullptr;
 }
 
-// Both blocks advance in turn: one alone leaves the processor waiting for the gathers, on whose
+// Both blocks advance in turn: one alone leaves the processor waiting for the lookups, on whose
 // results its next row depends.
 template <size_t kBlocks>
 void DecodeRows(const DecodeTable& table, BlockToDecode* blocks, size_t rows) {
@@ -199,12 +274,11 @@ void DecodeRows(const DecodeTable& table, BlockToDecode* blocks, size_t rows) {
     for (size_t v = 0; v < kVectors; ++v) x[b][v] = hn::LoadU(d32, blocks[b].states + v * kN);
   }
   for (size_t row = 0; row < rows; ++row) {
+    V32 slots[kBlocks][kVectors];
     for (size_t v = 0; v < kVectors; ++v) {
       for (size_t b = 0; b < kBlocks; ++b) {
-        const V32 index = hn::And(x[b][v], hn::Set(d32, kSlots - 1));
-        const V32 slot = hn::GatherIndex(d32, table.slots, hn::BitCast(di32, index));
-        hn::StoreU(hn::U8FromU32(hn::And(slot, hn::Set(d32, 0xff))), d8,
-                   blocks[b].symbols + row * kLanes + v * kN);
+        const V32 slot = Lookup(table.slots, hn::And(x[b][v], hn::Set(d32, kSlots - 1)));
+        slots[b][v] = slot;
         const V32 offset = hn::And(hn::ShiftRight<8>(slot), hn::Set(d32, kSlots - 1));
         const V32 state = hn::Add(
             hn::Mul(hn::ShiftRight<20>(slot), hn::ShiftRight<kProbabilityBits>(x[b][v])), offset);
@@ -220,6 +294,7 @@ void DecodeRows(const DecodeTable& table, BlockToDecode* blocks, size_t rows) {
     }
     // A row takes no more than the slack, so that it may be found out afterwards.
     for (size_t b = 0; b < kBlocks; ++b) {
+      StoreLowBytes(slots[b], blocks[b].symbols + row * kLanes);
       if (words[b] > blocks[b].end) return Fail(blocks, kBlocks);
     }
   }

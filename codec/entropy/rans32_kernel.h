@@ -30,9 +30,12 @@ struct alignas(64) DecodeTable {
 
 // For each symbol: frequency | first slot << 16, zero for a symbol that cannot be encoded; and
 // floor(2^32 / frequency), 2^32 - 1 for a frequency of one.
+struct EncodeEntry {
+  uint32_t range;
+  uint32_t reciprocal;
+};
 struct alignas(64) EncodeTable {
-  uint32_t ranges[256];
-  uint32_t reciprocals[256];
+  EncodeEntry entries[256];
 };
 
 // Encodes `count` symbols, at most kBlockSymbols, from the last to the first. Words are written
