@@ -294,6 +294,27 @@ TEST(Rans32DecodeTest, RefusesAWordThatABlockDoesNotNeed) {
   }
 }
 
+// A block that claims no words and needs thousands, with little behind it: the guard in the loop.
+TEST(Rans32DecodeTest, StopsAtTheEndOfTheWords) {
+  for (const size_t size : {size_t{4097}, size_t{8192}}) {
+    Buffer bad = Encoded(Uniform(size, 128, 25));
+    ASSERT_EQ(bad[1], std::byte{1});
+    uint16_t table_bytes;
+    std::memcpy(&table_bytes, bad.data() + 2, sizeof(table_bytes));
+    const size_t lengths_at = kRans32HeaderBytes + (table_bytes + 3u) / 4 * 4;
+    const uint32_t word_count = 40;
+    const uint16_t lengths[] = {0, word_count};
+    std::memcpy(bad.data() + 12, &word_count, sizeof(word_count));
+    std::memcpy(bad.data() + lengths_at, lengths, sizeof(lengths));
+    bad.resize(lengths_at + sizeof(lengths) + 2 * 128 + word_count * 2);
+    EveryTarget([&](const char* target) {
+      Buffer back(size);
+      EXPECT_THAT(Decoded(bad, back), HasStatus(absl::StatusCode::kDataLoss, HasSubstr("too few")))
+          << target;
+    });
+  }
+}
+
 // The guard that says a block is whole: without it these would be wrong symbols and success.
 TEST(Rans32DecodeTest, RefusesABlockThatEndsInAnotherState) {
   const Buffer symbols = Skewed(4096, 20, 24);
