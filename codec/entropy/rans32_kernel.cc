@@ -97,8 +97,6 @@ HWY_BEFORE_NAMESPACE();
 namespace forebay::rans32::HWY_NAMESPACE {
 namespace {
 
-namespace hn = hwy::HWY_NAMESPACE;
-
 #if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128 || HWY_HAVE_SCALABLE
 
 // Plain code, where vectors are emulated or have no size at compile time.
@@ -123,6 +121,8 @@ void DecodeTwo(const DecodeTable& table, BlockToDecode* blocks, size_t rows) {
 }
 
 #else
+
+namespace hn = hwy::HWY_NAMESPACE;
 
 // Eight lanes at most: a table of the 2^16 masks of sixteen would not stay in the cache.
 using D32 = hn::CappedTag<uint32_t, 8>;

@@ -111,8 +111,6 @@ HWY_BEFORE_NAMESPACE();
 namespace forebay::exponent_split::HWY_NAMESPACE {
 namespace {
 
-namespace hn = hwy::HWY_NAMESPACE;
-
 #if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128 || HWY_HAVE_SCALABLE
 
 template <Kind kKind>
@@ -134,6 +132,8 @@ void Join(const uint8_t* keys, const uint8_t* rest, size_t count, uint8_t* raw) 
 }
 
 #else
+
+namespace hn = hwy::HWY_NAMESPACE;
 
 using D8 = hn::CappedTag<uint8_t, 32>;
 using D16 = hn::RepartitionToWide<D8>;
