@@ -221,8 +221,8 @@ size_t EncodeFixed(DType dtype, Bytes raw, MutableBytes payload) {
   if (layout.positions >= raw.size()) return EncodeRaw(dtype, raw, payload);
   // Not to be longer than raw, with room for the padding between positions and exponents.
   const size_t escapes_max = (raw.size() - layout.positions) / 3;
-  // More than these are the sample's fault, or cannot be helped.
-  const size_t escapes_few = std::min(escapes_max, n / 64);
+  // More than these are the sample's fault, or cannot be helped. Eight exponents leave more over.
+  const size_t escapes_few = std::min(escapes_max, kind == Kind::kBf16 ? n / 64 : n / 12);
   size_t escape_count = 0;
   Codebook codebook;
   for (const bool every : {false, true}) {
