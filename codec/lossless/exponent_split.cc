@@ -85,9 +85,11 @@ size_t EncodeRaw(DType dtype, Bytes raw, MutableBytes payload) {
 }
 
 // Counts exponents. Of each chunk 64 elements, at places that move from chunk to chunk, so that no
-// channel of a head is left out; all of them when `every`.
+// channel of a head is left out, and no more than 64 Ki or so in all, each of which may have to
+// come from memory; every element when `every`.
 void CountExponents(Kind kind, Bytes raw, bool every, uint64_t counts[256]) {
   constexpr size_t kSample = 64;
+  constexpr size_t kSampledChunks = 1024;
   constexpr size_t kMove = 5;  // odd, so that all 16 places have their turn
   uint64_t key_bytes[256] = {};
   const size_t n = raw.size() / kElementBytes;
@@ -96,11 +98,13 @@ void CountExponents(Kind kind, Bytes raw, bool every, uint64_t counts[256]) {
   } else {
     uint8_t sample[kChunk * kElementBytes];
     size_t taken = 0;
-    for (size_t chunk = 0; chunk < n / kChunk; ++chunk) {
-      const size_t at = chunk * kChunk + chunk * kMove % (kChunk / kSample) * kSample;
+    const size_t chunks = n / kChunk;
+    const size_t step = std::max<size_t>(1, chunks / kSampledChunks);
+    for (size_t i = 0; i * step < chunks; ++i) {
+      const size_t at = i * step * kChunk + i * kMove % (kChunk / kSample) * kSample;
       std::memcpy(sample + taken, At(raw, at * kElementBytes), kSample * kElementBytes);
       taken += kSample * kElementBytes;
-      if (taken < sizeof(sample) && chunk + 1 < n / kChunk) continue;
+      if (taken < sizeof(sample) && (i + 1) * step < chunks) continue;
       exponent_split::CountKeys(sample, taken / kElementBytes, key_bytes);
       taken = 0;
     }
@@ -126,20 +130,18 @@ void FillGroups(size_t size, Codebook& codebook) {
   }
 }
 
-// The most frequent exponents, in rising order. Zero keeps its slot if it occurs at all: what pads
-// a page may lie where the sample saw little of it. Slots to spare go to the neighbours of the
-// others.
+// The most frequent exponents, in rising order; zeros, which pad pages, earn their slot like
+// others. Slots to spare go to the neighbours of those that occur, the zeros aside.
 Codebook Choose(Kind kind, const uint64_t counts[256]) {
   const size_t size = kind == Kind::kBf16 ? 16 : 8;
   const int exponent_count = kind == Kind::kBf16 ? 256 : 32;
-  // Those that occur, the most frequent first; zero before all.
+  // Those that occur, the most frequent first.
   int ranked[256];
   int occurring = 0;
   for (int e = 0; e < exponent_count; ++e) {
     if (counts[e] > 0) ranked[occurring++] = e;
   }
   std::sort(ranked, ranked + occurring, [counts](int a, int b) {
-    if (a == 0 || b == 0) return a < b;
     return counts[a] != counts[b] ? counts[a] > counts[b] : a < b;
   });
   bool chosen[256] = {};
