@@ -43,6 +43,7 @@ const std::vector<ThirdParty>& ThirdParties() {
       {"^google/protobuf/",
        {"proto/", "server/rpc/", "client/rpc/", "client/ctl/", "server/config."}},
       {"^openssl/", {"base/", "transport/tcp/"}},
+      {"^hwy/", {"codec/"}},
       {R"(^xxh(ash|3)\.h$)", {"base/checksum_kernel.inc"}},
       {"^rocksdb/", {"tiers/nvme/"}},
       {R"(^liburing\.h$)", {"tiers/nvme/"}},
