@@ -11,7 +11,7 @@
 namespace forebay {
 
 // Which codec made a payload. Wire format: never renumbered. An unknown one is a miss.
-enum class CodecId : uint8_t { kRaw = 1 };
+enum class CodecId : uint8_t { kRaw = 1, kPlanes = 2 };
 
 // Frame flags.
 inline constexpr uint16_t kFrameRetentionMask = 1;  // a retention mask precedes the codes

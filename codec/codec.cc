@@ -2,28 +2,30 @@
 
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/status_macros.h"
+#include "codec/planes_codec.h"
 
 namespace forebay {
 
-absl::StatusOr<size_t> RawCodec::Encode(const PartSpec& part, Bytes raw,
-                                        MutableBytes payload) const {
-  if (raw.size() != part.raw_bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a part of ", raw.size(), " raw bytes where ", part.raw_bytes, " are due"));
-  }
-  if (payload.size() < raw.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "room for ", payload.size(), " payload bytes where ", raw.size(), " are needed"));
-  }
-  if (!raw.empty()) std::memcpy(payload.data(), raw.data(), raw.size());
-  return raw.size();
+size_t RawCodec::PayloadBytesMax(const KvLayout& /*layout*/, const PartSpec& part) const {
+  return part.raw_bytes;
 }
 
-absl::Status RawCodec::Decode(const FrameHeader& header, Bytes payload, MutableBytes raw) const {
-  if (payload.size() != raw.size() || header.raw_bytes != raw.size()) {
+absl::StatusOr<EncodedPart> RawCodec::Encode(const KvLayout& layout, const PartSpec& part,
+                                             Bytes raw, MutableBytes payload) const {
+  FB_RETURN_IF_ERROR(CheckRoom(*this, layout, part, raw, payload));
+  if (!raw.empty()) std::memcpy(payload.data(), raw.data(), raw.size());
+  return EncodedPart{raw.size(), 0};
+}
+
+absl::Status RawCodec::Decode(const KvLayout& /*layout*/, const PartSpec& part,
+                              const FrameHeader& /*header*/, Bytes payload,
+                              MutableBytes raw) const {
+  if (payload.size() != raw.size() || part.raw_bytes != raw.size()) {
     return absl::DataLossError(absl::StrCat("a raw payload of ", payload.size(),
                                             " bytes for a part of ", raw.size(), " bytes"));
   }
@@ -31,19 +33,34 @@ absl::Status RawCodec::Decode(const FrameHeader& header, Bytes payload, MutableB
   return absl::OkStatus();
 }
 
+absl::Status CheckRoom(const Codec& codec, const KvLayout& layout, const PartSpec& part, Bytes raw,
+                       MutableBytes payload) {
+  if (raw.size() != part.raw_bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a part of ", raw.size(), " raw bytes where ", part.raw_bytes, " are due"));
+  }
+  const size_t needed = codec.PayloadBytesMax(layout, part);
+  if (payload.size() >= needed) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("room for ", payload.size(), " payload bytes where ", needed, " are needed"));
+}
+
 const CodecRegistry& CodecRegistry::Default() {
   static const auto* registry = [] {
     auto* all = new CodecRegistry;
     FB_CHECK(all->Register(std::make_unique<RawCodec>()).ok());
+    for (std::unique_ptr<Codec>& codec : MakePlanesCodecs()) {
+      FB_CHECK(all->Register(std::move(codec)).ok());
+    }
     return all;
   }();
   return *registry;
 }
 
 absl::Status CodecRegistry::Register(std::unique_ptr<Codec> codec) {
-  if (Find(codec->id()).ok()) {
+  if (FindByName(codec->name()).ok()) {
     return absl::FailedPreconditionError(
-        absl::StrCat("codec id ", static_cast<int>(codec->id()), " is taken"));
+        absl::StrCat("a codec is named \"", codec->name(), "\" already"));
   }
   codecs_.push_back(std::move(codec));
   return absl::OkStatus();

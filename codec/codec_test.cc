@@ -23,14 +23,13 @@ TEST(RawCodecTest, GivesBackWhatItTook) {
   std::vector<std::byte> payload(raw.size());
   RawCodec codec;
 
-  absl::StatusOr<size_t> bytes = codec.Encode(PartOf(1000), raw, absl::MakeSpan(payload));
-  FB_ASSERT_OK(bytes);
-  EXPECT_EQ(*bytes, raw.size());
+  const auto encoded = codec.Encode({}, PartOf(1000), raw, absl::MakeSpan(payload));
+  FB_ASSERT_OK(encoded);
+  EXPECT_EQ(encoded->payload_bytes, raw.size());
+  EXPECT_EQ(encoded->flags, 0);
 
-  FrameHeader header;
-  header.raw_bytes = 1000;
   std::vector<std::byte> back(raw.size());
-  FB_ASSERT_OK(codec.Decode(header, payload, absl::MakeSpan(back)));
+  FB_ASSERT_OK(codec.Decode({}, PartOf(1000), {}, payload, absl::MakeSpan(back)));
   EXPECT_EQ(back, raw);
 }
 
@@ -38,13 +37,11 @@ TEST(RawCodecTest, RefusesLengthsThatDiffer) {
   std::vector<std::byte> raw(1000);
   std::vector<std::byte> small(999);
   RawCodec codec;
-  EXPECT_THAT(codec.Encode(PartOf(1000), raw, absl::MakeSpan(small)),
+  EXPECT_THAT(codec.Encode({}, PartOf(1000), raw, absl::MakeSpan(small)),
               HasCode(absl::StatusCode::kInvalidArgument));
-  EXPECT_THAT(codec.Encode(PartOf(1001), raw, absl::MakeSpan(raw)),
+  EXPECT_THAT(codec.Encode({}, PartOf(1001), raw, absl::MakeSpan(raw)),
               HasCode(absl::StatusCode::kInvalidArgument));
-  FrameHeader header;
-  header.raw_bytes = 1000;
-  EXPECT_THAT(codec.Decode(header, small, absl::MakeSpan(raw)),
+  EXPECT_THAT(codec.Decode({}, PartOf(1000), {}, small, absl::MakeSpan(raw)),
               HasCode(absl::StatusCode::kDataLoss));
 }
 
@@ -56,10 +53,10 @@ TEST(CodecRegistryTest, KnowsRawAndNamesWhatItDoesNotKnow) {
   EXPECT_THAT(registry.Find(uint8_t{200}),
               HasStatus(absl::StatusCode::kUnimplemented, HasSubstr("200")));
   EXPECT_THAT(registry.FindByName("zstd"),
-              HasStatus(absl::StatusCode::kInvalidArgument, HasSubstr("known: raw")));
+              HasStatus(absl::StatusCode::kInvalidArgument, HasSubstr("known: raw, lossless")));
 }
 
-TEST(CodecRegistryTest, RefusesAnIdTwice) {
+TEST(CodecRegistryTest, RefusesANameTwice) {
   CodecRegistry registry;
   FB_ASSERT_OK(registry.Register(std::make_unique<RawCodec>()));
   EXPECT_THAT(registry.Register(std::make_unique<RawCodec>()),

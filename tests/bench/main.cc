@@ -13,8 +13,8 @@ namespace forebay::bench {
 namespace {
 
 constexpr char kUsage[] =
-    R"(forebay-bench [fetch|publish|lookup|view|clients|index|peers|all] [--json] [--quick|--smoke]
-              [--peers] [--path=local,tcp,ucx]
+    R"(forebay-bench [fetch|publish|lookup|view|clients|index|codec|peers|all] [--json]
+              [--quick|--smoke] [--peers] [--path=local,tcp,ucx]
 
   fetch     parts of 4 KiB to 16 MiB into the caller's buffer, checked; beside memcpy or a socket
   publish   the same the other way
@@ -22,6 +22,7 @@ constexpr char kUsage[] =
   view      64 leased pages in place, without a copy
   clients   1, 2 and 4 clients at once
   index     the index alone, keys a second
+  codec     each codec, encoding and decoding
   peers     Redis and Mooncake Store beside us, where they are installed (also --peers)
   all       all but peers (the default)
 
@@ -38,7 +39,7 @@ const std::vector<std::pair<std::string, Bench>>& Benches() {
   static const auto* all = new std::vector<std::pair<std::string, Bench>>{
       {"fetch", BenchFetch}, {"publish", BenchPublish}, {"lookup", BenchLookup},
       {"view", BenchView},   {"clients", BenchClients}, {"index", BenchIndex},
-      {"peers", BenchPeers}};
+      {"codec", BenchCodec}, {"peers", BenchPeers}};
   return *all;
 }
 
@@ -69,7 +70,7 @@ int Run(int argc, char** argv) {
       wanted.insert(word);
     }
   }
-  if (wanted.empty()) wanted = {"fetch", "publish", "lookup", "view", "clients", "index"};
+  if (wanted.empty()) wanted = {"fetch", "publish", "lookup", "view", "clients", "index", "codec"};
   Report report(std::cout, json);
   for (const auto& [name, bench] : Benches()) {
     if (wanted.erase(name) == 0) continue;

@@ -65,6 +65,7 @@ absl::Status BenchPublish(const BenchOptions& options, Report* report);
 absl::Status BenchLookup(const BenchOptions& options, Report* report);
 absl::Status BenchView(const BenchOptions& options, Report* report);
 absl::Status BenchClients(const BenchOptions& options, Report* report);
+absl::Status BenchCodec(const BenchOptions& options, Report* report);
 absl::Status BenchIndex(const BenchOptions& options, Report* report);
 // Redis and Mooncake Store, where they are installed, beside us in the same run.
 absl::Status BenchPeers(const BenchOptions& options, Report* report);

@@ -41,7 +41,8 @@ TEST(BenchTest, EachFigureIsThereOnEachPathOfThisBuild) {
                                              "\", \"path\": \"" + path + "\""));
     }
   }
-  EXPECT_THAT(outcome->output, AllOf(HasSubstr("\"view\""), HasSubstr("\"index lookup\"")));
+  EXPECT_THAT(outcome->output, AllOf(HasSubstr("\"view\""), HasSubstr("\"index lookup\""),
+                                     HasSubstr("\"encode k8v4\"")));
   for (const absl::string_view line : absl::StrSplit(outcome->output, '\n', absl::SkipEmpty())) {
     if (line[0] != '{') continue;  // a line of a log
     EXPECT_THAT(std::string(line), ContainsRegex("\"value\": [0-9.e+]*[1-9]")) << "no figure";

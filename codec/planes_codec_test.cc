@@ -1,0 +1,295 @@
+#include "codec/planes_codec.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "base/random.h"
+#include "base/testing/status_matchers.h"
+
+namespace forebay {
+namespace {
+
+using ::forebay::testing::HasCode;
+using ::forebay::testing::HasStatus;
+using ::testing::HasSubstr;
+
+constexpr uint32_t kTokens = 64;
+
+KvLayout Layout(PlaneOrder order = PlaneOrder::kTokenMajor, DType dtype = DType::kBf16) {
+  KvLayout layout = KvLayout::Uniform(/*layer_count=*/4, /*kv_heads=*/2, /*head_dim=*/128, dtype,
+                                      kTokens, /*layers_per_part=*/2);
+  layout.plane_order = order;
+  return layout;
+}
+
+// Numbers like those of a cache: channels of different spread, a few of them large.
+std::vector<std::byte> Cache(const PartSpec& part, uint64_t seed) {
+  SeededRandom random(seed);
+  std::vector<uint16_t> words(part.raw_bytes / 2);
+  for (size_t i = 0; i < words.size(); ++i) {
+    const float spread = i % 61 == 0 ? 12.0f : 1.0f + static_cast<float>(i % 7) / 4;
+    float x = 0;
+    for (int k = 0; k < 4; ++k) x += static_cast<float>(random.Below(1 << 16)) / (1 << 16) - 0.5f;
+    words[i] = part.dtype == DType::kFp16 ? Fp32ToFp16(spread * x) : Fp32ToBf16(spread * x);
+  }
+  std::vector<std::byte> raw(part.raw_bytes);
+  std::memcpy(raw.data(), words.data(), raw.size());
+  return raw;
+}
+
+struct RoundTrip {
+  EncodedPart encoded;
+  std::vector<std::byte> payload;
+  std::vector<std::byte> raw;
+  absl::Status status;
+};
+
+RoundTrip Go(const Codec& codec, const KvLayout& layout, const PartSpec& part, Bytes raw) {
+  RoundTrip trip;
+  trip.payload.resize(codec.PayloadBytesMax(layout, part));
+  const auto encoded = codec.Encode(layout, part, raw, absl::MakeSpan(trip.payload));
+  trip.status = encoded.status();
+  if (!encoded.ok()) return trip;
+  trip.encoded = *encoded;
+  trip.payload.resize(encoded->payload_bytes);
+  trip.raw.resize(raw.size());
+  FrameHeader header;
+  header.flags = encoded->flags;
+  // By id: whoever reads knows no name.
+  const Codec* reader = *CodecRegistry::Default().Find(codec.id());
+  trip.status = reader->Decode(layout, part, header, trip.payload, absl::MakeSpan(trip.raw));
+  return trip;
+}
+
+double RelativeError(const std::vector<std::byte>& a, const std::vector<std::byte>& b) {
+  double error = 0;
+  double power = 0;
+  for (size_t i = 0; i + 1 < a.size(); i += 2) {
+    uint16_t x;
+    uint16_t y;
+    std::memcpy(&x, a.data() + i, 2);
+    std::memcpy(&y, b.data() + i, 2);
+    const double wanted = Bf16ToFp32(x);
+    error += std::pow(wanted - Bf16ToFp32(y), 2);
+    power += wanted * wanted;
+  }
+  return std::sqrt(error / power);
+}
+
+TEST(PlanesCodecTest, EachCompositionHasTheSizeAndTheErrorOfItsName) {
+  const KvLayout layout = Layout();
+  const PartSpec part = layout.Parts()[0];
+  const std::vector<std::byte> raw = Cache(part, 1);
+  struct Want {
+    const char* name;
+    double bits_max;
+    double error_max;
+  };
+  for (const Want& want :
+       {Want{"lossless", 12.2, 0}, Want{"lossless_fast", 12.6, 0}, Want{"int8", 8.15, 0.016},
+        Want{"fp8", 8.02, 0.03}, Want{"k8v4", 6.35, 0.1}, Want{"int4", 4.52, 0.14},
+        Want{"int2", 3.02, 0.56}}) {
+    const Codec* codec = *CodecRegistry::Default().FindByName(want.name);
+    const RoundTrip trip = Go(*codec, layout, part, raw);
+    FB_ASSERT_OK(trip.status);
+    EXPECT_EQ(trip.encoded.flags, 0) << want.name;
+    const double bits =
+        16.0 * static_cast<double>(trip.payload.size()) / static_cast<double>(raw.size());
+    EXPECT_LE(bits, want.bits_max) << want.name;
+    EXPECT_LE(RelativeError(raw, trip.raw), want.error_max) << want.name;
+    EXPECT_EQ(codec->lossless(), trip.raw == raw) << want.name;
+  }
+}
+
+TEST(PlanesCodecTest, EachKeyFormatGoesWithEachValueFormat) {
+  std::vector<PlaneFormat> formats = {{PlaneKind::kRaw},
+                                      {PlaneKind::kSplitFixed},
+                                      {PlaneKind::kSplitEntropy},
+                                      {PlaneKind::kFp8E5M2}};
+  for (const auto kind : {PlaneKind::kFp8E4M3, PlaneKind::kInt8}) {
+    formats.push_back({kind, GroupAxis::kHead});
+    formats.push_back({kind, GroupAxis::kRow, 32, ScaleFormat::kBf16});
+  }
+  for (const auto kind : {PlaneKind::kInt4, PlaneKind::kInt2}) {
+    formats.push_back({kind, GroupAxis::kRow, 64, ScaleFormat::kBf16});
+    formats.push_back({kind, GroupAxis::kColumn, 32});
+  }
+  for (const PlaneOrder order : {PlaneOrder::kTokenMajor, PlaneOrder::kHeadMajor}) {
+    for (const DType dtype : {DType::kBf16, DType::kFp16}) {
+      const KvLayout layout = Layout(order, dtype);
+      const PartSpec part = layout.Parts()[1];
+      const std::vector<std::byte> raw = Cache(part, 2);
+      for (const PlaneFormat& k : formats) {
+        for (const PlaneFormat& v : formats) {
+          const PlanesCodec codec("test", k, v);
+          const RoundTrip trip = Go(codec, layout, part, raw);
+          FB_ASSERT_OK(trip.status) << k.ToString() << " and " << v.ToString();
+          // Where nothing is saved the part stays raw.
+          EXPECT_EQ(trip.encoded.flags == kFrameRawFallback, trip.payload.size() == raw.size());
+          EXPECT_EQ(trip.raw == raw, codec.lossless()) << k.ToString() << " and " << v.ToString();
+        }
+      }
+    }
+  }
+}
+
+TEST(PlanesCodecTest, WhatIsNotFiniteStaysRawAndSaysSo) {
+  const KvLayout layout = Layout();
+  const PartSpec part = layout.Parts()[0];
+  for (const auto& codec : MakePlanesCodecs()) {
+    std::vector<std::byte> raw = Cache(part, 3);
+    const uint16_t nan = 0x7fc0;
+    std::memcpy(raw.data() + raw.size() - 2, &nan, 2);
+    const RoundTrip trip = Go(*codec, layout, part, raw);
+    FB_ASSERT_OK(trip.status);
+    EXPECT_EQ(trip.raw, raw) << codec->name();
+    EXPECT_EQ(trip.encoded.flags, codec->lossless() ? 0 : kFrameRawFallback) << codec->name();
+  }
+}
+
+TEST(PlanesCodecTest, StatesOpaqueBytesAndRotaryPartsKeepTheirBits) {
+  KvLayout layout = Layout();
+  layout.layers[2].layer_class = layout.layers[3].layer_class = LayerClass::kState;
+  for (const int layer : {2, 3}) {
+    layout.layers[layer] = LayerSpec{};
+    layout.layers[layer].layer_class = LayerClass::kState;
+    layout.layers[layer].attention = AttentionKind::kNone;
+    layout.layers[layer].state_bytes = 4096;
+  }
+  FB_ASSERT_OK(layout.Validate());
+  KvLayout opaque = Layout();
+  for (LayerSpec& layer : opaque.layers) layer.dtype = DType::kOpaque8;
+  KvLayout latent = Layout();
+  for (LayerSpec& layer : latent.layers) {
+    layer.attention = AttentionKind::kMla;
+    layer.kv_heads = 1;
+    layer.k_dim = 512;
+    layer.v_dim = 64;
+  }
+  FB_ASSERT_OK(latent.Validate());
+  const Codec* int4 = *CodecRegistry::Default().FindByName("int4");
+  for (const auto& [shape, index] : {std::pair(layout, 1), std::pair(opaque, 0)}) {
+    const PartSpec part = shape.Parts()[index];
+    const std::vector<std::byte> raw = Cache(part, 4);
+    const RoundTrip trip = Go(*int4, shape, part, raw);
+    FB_ASSERT_OK(trip.status);
+    EXPECT_EQ(trip.encoded.flags, kFrameRawFallback);
+    EXPECT_EQ(trip.raw, raw);
+  }
+  const PartSpec part = latent.Parts()[0];
+  ASSERT_EQ(part.stream, Stream::kLatent);
+  const std::vector<std::byte> raw = Cache(part, 5);
+  const RoundTrip trip = Go(*int4, latent, part, raw);
+  FB_ASSERT_OK(trip.status);
+  EXPECT_EQ(trip.encoded.flags, 0);
+  const size_t latent_bytes = size_t{kTokens} * 512 * 2;
+  const size_t rotary_bytes = size_t{kTokens} * 64 * 2;
+  EXPECT_NE(std::memcmp(trip.raw.data(), raw.data(), latent_bytes), 0);
+  EXPECT_EQ(std::memcmp(trip.raw.data() + latent_bytes, raw.data() + latent_bytes, rotary_bytes),
+            0);
+}
+
+// The result of one head is the same whether its neighbours lie in the same part or not: tensor
+// parallelism changes no number.
+TEST(PlanesCodecTest, AHeadDecodesAlikeHoweverHeadsAreCut) {
+  KvLayout whole = Layout(PlaneOrder::kHeadMajor);
+  KvLayout cut = whole;
+  cut.heads_per_part = 1;
+  const PartSpec both = whole.Parts()[0];
+  const std::vector<std::byte> raw = Cache(both, 6);
+  const size_t head_bytes = size_t{kTokens} * 128 * 2;
+  for (const auto& codec : MakePlanesCodecs()) {
+    const RoundTrip together = Go(*codec, whole, both, raw);
+    FB_ASSERT_OK(together.status);
+    for (size_t head = 0; head < 2; ++head) {
+      const PartSpec one = cut.Parts()[head];
+      ASSERT_EQ(one.head_begin, head);
+      std::vector<std::byte> own;
+      std::vector<std::byte> want;
+      for (size_t plane = 0; plane < 4; ++plane) {  // K and V of two layers
+        const size_t at = (plane * 2 + head) * head_bytes;
+        own.insert(own.end(), raw.begin() + at, raw.begin() + at + head_bytes);
+        want.insert(want.end(), together.raw.begin() + at, together.raw.begin() + at + head_bytes);
+      }
+      const RoundTrip alone = Go(*codec, cut, one, own);
+      FB_ASSERT_OK(alone.status);
+      EXPECT_EQ(alone.raw, want) << codec->name() << " head " << head;
+    }
+  }
+}
+
+TEST(PlanesCodecTest, HostilePayloadsGiveAnErrorOrAllOfThePart) {
+  const KvLayout layout = Layout();
+  const PartSpec part = layout.Parts()[0];
+  const std::vector<std::byte> raw = Cache(part, 7);
+  SeededRandom random(8);
+  FrameHeader header;
+  std::vector<std::byte> back(raw.size());
+  for (const auto& codec : MakePlanesCodecs()) {
+    const RoundTrip trip = Go(*codec, layout, part, raw);
+    FB_ASSERT_OK(trip.status);
+    for (size_t cut = 0; cut < trip.payload.size(); cut += 1 + cut / 4) {
+      EXPECT_THAT(
+          codec->Decode(layout, part, header, Bytes(trip.payload).first(cut), absl::MakeSpan(back)),
+          HasCode(absl::StatusCode::kDataLoss))
+          << codec->name() << " cut at " << cut;
+    }
+    std::vector<std::byte> longer = trip.payload;
+    longer.resize(longer.size() + 16);
+    EXPECT_THAT(codec->Decode(layout, part, header, longer, absl::MakeSpan(back)),
+                HasStatus(absl::StatusCode::kDataLoss, HasSubstr("16 bytes after")));
+    for (int round = 0; round < 300; ++round) {
+      std::vector<std::byte> bad = trip.payload;
+      for (int flips = 1 + static_cast<int>(random.Below(4)); flips > 0; --flips) {
+        // Half of them where the formats and the scales are.
+        const size_t at = random.Below(random.Chance(0.5) ? kTokens : bad.size());
+        bad[at] ^= static_cast<std::byte>(1 << random.Below(8));
+      }
+      const absl::Status status = codec->Decode(layout, part, header, bad, absl::MakeSpan(back));
+      EXPECT_TRUE(status.ok() || absl::IsDataLoss(status)) << status;
+    }
+  }
+}
+
+// The bytes of a small part, so that the format cannot drift: frames outlive the build that wrote
+// them.
+TEST(PlanesCodecTest, GoldenBytes) {
+  KvLayout layout = KvLayout::Uniform(1, 1, 16, DType::kBf16, 4, 1);
+  const PartSpec part = layout.Parts()[0];
+  std::vector<std::byte> raw(part.raw_bytes);
+  for (size_t i = 0; i < raw.size() / 2; ++i) {
+    const uint16_t word = Fp32ToBf16(static_cast<float>(static_cast<int>(i % 23) - 11) / 4);
+    std::memcpy(raw.data() + 2 * i, &word, 2);
+  }
+  const auto hex = [&](const char* name) {
+    const RoundTrip trip = Go(**CodecRegistry::Default().FindByName(name), layout, part, raw);
+    std::string text;
+    for (const std::byte byte : trip.payload) {
+      absl::StrAppend(&text, absl::Hex(static_cast<int>(byte), absl::kZeroPad2));
+    }
+    return text;
+  };
+  EXPECT_EQ(hex("int8"),
+            "01000000040100010401000100000000818c98a3afbbc6d2dde9f4000c17232e3a45515d68747f81"
+            "8c98a3afbbc6d2dde9f4000c17232e3a45515d68747f818c818f9dabb9c8d6e4f2000e1c2a384755"
+            "b13cb13cb13c913c0000000000000000515d68747f818c98a3afbbc6d2dde9f4000c17232e3a4551"
+            "5d68747f818c98a391a1b1c0d0e0f000102030404f5f6f7f68747f818c98a3afbbc6d2dde9f4000c"
+            "b13cb13c813cb13c0000000000000000");
+  EXPECT_EQ(hex("k8v4"),
+            "01000000040100010501400100000000818c98a3afbbc6d2dde9f4000c17232e3a45515d68747f81"
+            "8c98a3afbbc6d2dde9f4000c17232e3a45515d68747f818c818f9dabb9c8d6e4f2000e1c2a384755"
+            "b13cb13cb13c913c0000000000000000dcee0f113243557687a9baccedfe10211032547698badcfe"
+            "ee0f113243557687bc3ebc3e803ebc3e000000000000000030c030c0e0bf30c00000000000000000");
+  EXPECT_EQ(hex("int2"),
+            "010000000602200106012001000000002c2c2c2c2c2c2cb1b1b1b1b1b1b1c7c7ab3fab3fab3fab3f"
+            "ab3fab3fab3fab3fab3fab3fab3fab3fab3fab3fab3fab3f30c020c010c000c0e0bfc0bfa0bf30c0"
+            "20c010c000c0e0bfc0bfa0bf30c020c0fe035455a9aaff004055aafe3f405595eb3feb3fa03feb3f"
+            "000000000000000030c030c0e0bf30c00000000000000000");
+}
+
+}  // namespace
+}  // namespace forebay
