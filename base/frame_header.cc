@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/broken.h"
 #include "base/checksum.h"
+#include "base/quality.h"
 
 namespace forebay {
 namespace {
@@ -25,6 +26,38 @@ uint32_t HeaderChecksumOf(const FrameHeader& header) {
 absl::Status Differs(absl::string_view field, uint64_t found, uint64_t expected) {
   return absl::DataLossError(
       absl::StrCat("frame of another part: ", field, " is ", found, ", expected ", expected));
+}
+
+absl::Status UnknownOf(absl::string_view codec, const FrameHeader& header) {
+  return absl::UnimplementedError(absl::StrCat("flags ", header.flags, ", parameter ",
+                                               header.codec_param, " and ", header.reserved,
+                                               " are not known of ", codec, " frames"));
+}
+
+absl::Status CheckRawFrame(const FrameHeader& header) {
+  // A raw payload has neither parameters nor masks: whoever set them meant bytes that this build
+  // would misread.
+  if ((header.flags & ~kFrameRawFallback) != 0 || header.codec_param != 0 || header.reserved != 0) {
+    return UnknownOf("raw", header);
+  }
+  if (header.payload_bytes != header.raw_bytes) {
+    return absl::DataLossError(absl::StrCat("a raw frame of ", header.payload_bytes,
+                                            " payload bytes for ", header.raw_bytes, " raw bytes"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckPlanesFrame(const FrameHeader& header) {
+  if ((header.flags & ~(kFrameRetentionMask | kFrameDictionary)) != 0 || header.reserved != 0 ||
+      !UnpackQuality(header.codec_param).ok()) {
+    return UnknownOf("encoded", header);
+  }
+  // What is not smaller stays raw, so that nobody needs more room than for the part itself.
+  if (header.payload_bytes == 0 || header.payload_bytes >= header.raw_bytes) {
+    return absl::DataLossError(absl::StrCat("an encoded frame of ", header.payload_bytes,
+                                            " payload bytes for ", header.raw_bytes, " raw bytes"));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -64,21 +97,13 @@ absl::Status CheckFrameHeader(const FrameHeader& header) {
     return absl::UnimplementedError(
         absl::StrCat("frame format version ", header.format_version, " is not known"));
   }
-  if (header.codec != static_cast<uint8_t>(CodecId::kRaw)) {
-    return absl::UnimplementedError(absl::StrCat("codec ", header.codec, " is not known"));
+  switch (static_cast<CodecId>(header.codec)) {
+    case CodecId::kRaw:
+      return CheckRawFrame(header);
+    case CodecId::kPlanes:
+      return CheckPlanesFrame(header);
   }
-  // A raw payload has neither parameters nor masks: whoever set them meant bytes that this build
-  // would misread.
-  if ((header.flags & ~kFrameRawFallback) != 0 || header.codec_param != 0 || header.reserved != 0) {
-    return absl::UnimplementedError(absl::StrCat("flags ", header.flags, " and parameter ",
-                                                 header.codec_param,
-                                                 " are not known of raw frames"));
-  }
-  if (header.payload_bytes != header.raw_bytes) {
-    return absl::DataLossError(absl::StrCat("a raw frame of ", header.payload_bytes,
-                                            " payload bytes for ", header.raw_bytes, " raw bytes"));
-  }
-  return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat("codec ", header.codec, " is not known"));
 }
 
 absl::Status CheckFrameIdentity(const FrameHeader& header, const KvLayout& layout,
@@ -115,6 +140,20 @@ absl::Status CheckFrameIdentity(const FrameHeader& header, const KvLayout& layou
     return Differs("raw bytes", header.raw_bytes, part.raw_bytes);
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckFrameQuality(const FrameHeader& header, const QualityContract& contract,
+                               const PartSpec& part) {
+  if ((header.flags & kFrameRetentionMask) != 0 && !contract.retention) {
+    return absl::DataLossError("a frame of which tokens were dropped, where none may be");
+  }
+  const absl::StatusOr<QualityBound> is = UnpackQuality(header.codec_param);
+  if (!is.ok()) return is.status();
+  const QualityBound wanted = contract.WeakestOf(part);
+  if (wanted.Allows(*is)) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat(
+      "a frame of the quality ", QualityClassName(is->k), "/", QualityClassName(is->v), ", where ",
+      QualityClassName(wanted.k), "/", QualityClassName(wanted.v), " is the least"));
 }
 
 }  // namespace forebay

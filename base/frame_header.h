@@ -7,6 +7,7 @@
 #include "base/bytes.h"
 #include "base/kv_layout.h"
 #include "base/page_key.h"
+#include "base/quality.h"
 
 namespace forebay {
 
@@ -26,7 +27,7 @@ struct FrameHeader {
   uint32_t magic = kMagic;
   uint8_t format_version = kFormatVersion;
   uint8_t codec = 0;         // CodecId
-  uint16_t codec_param = 0;  // the codec's own
+  uint16_t codec_param = 0;  // the weakest classes of its layers: PackQuality
   uint8_t stream = 0;        // Stream
   uint8_t dtype = 0;         // DType
   uint16_t page_tokens = 0;
@@ -67,5 +68,11 @@ absl::Status CheckFrameHeader(const FrameHeader& header);
 //   DATA_LOSS            naming the field that differs
 absl::Status CheckFrameIdentity(const FrameHeader& header, const KvLayout& layout,
                                 const PartSpec& part, const PageKey& key, uint32_t page_index);
+
+// Whether a sound `header` keeps the classes that `contract` asks for in at least one layer of the
+// part; what each layer has is in the payload (codec/planes_codec.h).
+//   DATA_LOSS            naming what it has and what is the least; or dropped tokens
+absl::Status CheckFrameQuality(const FrameHeader& header, const QualityContract& contract,
+                               const PartSpec& part);
 
 }  // namespace forebay

@@ -81,11 +81,30 @@ std::string Encode(const KvLayout& layout) {
   return fields.bytes();
 }
 
+void AddBound(const QualityBound& bound, uint8_t first_tag, Fields* fields) {
+  const auto& [k, v] = bound;
+  fields->AddEnum(first_tag, k);
+  fields->AddEnum(static_cast<uint8_t>(first_tag + 1), v);
+}
+
+std::string Encode(const LayerQuality& layer) {
+  const auto& [layer_begin, layer_count, bound] = layer;
+  Fields fields;
+  fields.AddU32(1, layer_begin);
+  fields.AddU32(2, layer_count);
+  AddBound(bound, 3, &fields);
+  return fields.bytes();
+}
+
 std::string Encode(const QualityContract& quality) {
-  const auto& [version, quality_class] = quality;
+  const auto& [version, bound, layers, retention] = quality;
   Fields fields;
   fields.AddU32(1, version);
-  fields.AddEnum(2, quality_class);
+  AddBound(bound, 2, &fields);
+  Fields each;
+  for (const LayerQuality& layer : layers) each.Add(1, Encode(layer));
+  fields.Add(4, each.bytes());
+  fields.AddU32(5, retention ? 1 : 0);
   return fields.bytes();
 }
 
@@ -122,12 +141,9 @@ absl::Status NamespaceSpec::Validate() const {
   check_text("adapter", adapter);
   check_text("salt", salt);
   if (model.empty()) faults.push_back("model is empty");
-  if (quality.version != 1) {
-    faults.push_back(absl::StrCat("quality version ", quality.version, " is not known"));
-  }
-  if (quality.quality_class != QualityContract::Class::kExact) {
-    faults.push_back(
-        absl::StrCat("quality class ", static_cast<int>(quality.quality_class), " is not known"));
+  if (const absl::Status status = quality.Validate(static_cast<uint32_t>(layout.layers.size()));
+      !status.ok()) {
+    faults.push_back(std::string(status.message()));
   }
   if (const absl::Status status = layout.Validate(); !status.ok()) {
     faults.push_back(absl::StrCat("layout: ", status.message()));

@@ -8,17 +8,9 @@
 #include "base/bytes.h"
 #include "base/kv_layout.h"
 #include "base/page_key.h"
+#include "base/quality.h"
 
 namespace forebay {
-
-// The weakest fidelity that a reader accepts. kExact: bytes come back as they were put.
-// Versioned, and part of the identity: codecs with loss get classes of their own later.
-struct QualityContract {
-  uint32_t version = 1;
-  enum class Class : uint8_t { kExact = 1 };
-  Class quality_class = Class::kExact;
-  friend bool operator==(const QualityContract&, const QualityContract&) = default;
-};
 
 // Everything that must be equal for two pages to be interchangeable, apart from tokens. Changing
 // any one field gives another root key, and so a miss.

@@ -65,12 +65,15 @@ TEST(NamespaceSpecTest, GoldenEncodingAndRootKey) {
       "0600000000"  // adapter
       "0701000000"
       "73"  // salt
-      "0812000000"
+      "0829000000"
       "010400000001000000"
-      "020400000001000000";  // quality
+      "020400000001000000"
+      "030400000001000000"
+      "0400000000"
+      "050400000000000000";  // quality
   EXPECT_EQ(absl::BytesToHexString(Example().CanonicalEncoding()), expected);
   EXPECT_EQ(Example().RootKey(Secret("secret")).ToHex(),
-            "20c2028353838912c7e0d39f610ce876b6afda6b40094f712d098889a5820145");
+            "e5fbb8cfe61883e421be8cd1bfcf3aa55bb6ea5f8b856a292fe0a5084dbc53a7");
 }
 
 struct Change {
@@ -88,8 +91,29 @@ const Change kChanges[] = {
     {"adapter", [](NamespaceSpec& s) { s.adapter = "lora"; }},
     {"salt", [](NamespaceSpec& s) { s.salt = "t"; }},
     {"quality.version", [](NamespaceSpec& s) { s.quality.version = 2; }},
-    {"quality.quality_class",
-     [](NamespaceSpec& s) { s.quality.quality_class = static_cast<QualityContract::Class>(2); }},
+    {"quality.bound.k", [](NamespaceSpec& s) { s.quality.bound.k = QualityClass::kNear; }},
+    {"quality.bound.v", [](NamespaceSpec& s) { s.quality.bound.v = QualityClass::kNear; }},
+    {"quality.layers",
+     [](NamespaceSpec& s) {
+       s.quality.layers = {{0, 1, {}}};
+     }},
+    {"quality.layers[0].layer_begin",
+     [](NamespaceSpec& s) {
+       s.quality.layers = {{1, 1, {}}};
+     }},
+    {"quality.layers[0].layer_count",
+     [](NamespaceSpec& s) {
+       s.quality.layers = {{0, 2, {}}};
+     }},
+    {"quality.layers[0].bound.k",
+     [](NamespaceSpec& s) {
+       s.quality.layers = {{0, 1, {QualityClass::kFair, QualityClass::kExact}}};
+     }},
+    {"quality.layers[0].bound.v",
+     [](NamespaceSpec& s) {
+       s.quality.layers = {{0, 1, {QualityClass::kExact, QualityClass::kFair}}};
+     }},
+    {"quality.retention", [](NamespaceSpec& s) { s.quality.retention = true; }},
     {"layout.page_tokens", [](NamespaceSpec& s) { s.layout.page_tokens = 32; }},
     {"layout.plane_order", [](NamespaceSpec& s) { s.layout.plane_order = PlaneOrder::kHeadMajor; }},
     {"layout.layers added",
@@ -137,7 +161,9 @@ consteval size_t FieldCount() {
 static_assert(FieldCount<NamespaceSpec>() == 8, "add the new field to kChanges");
 static_assert(FieldCount<KvLayout>() == 6, "add the new field to kChanges");
 static_assert(FieldCount<LayerSpec>() == 8, "add the new field to kChanges");
-static_assert(FieldCount<QualityContract>() == 2, "add the new field to kChanges");
+static_assert(FieldCount<QualityContract>() == 4, "add the new field to kChanges");
+static_assert(FieldCount<LayerQuality>() == 3, "add the new field to kChanges");
+static_assert(FieldCount<QualityBound>() == 2, "add the new field to kChanges");
 
 TEST(NamespaceSpecTest, ChangingAnyFieldAloneGivesAKeyOfItsOwn) {
   std::map<std::string, std::string> fields = {
@@ -193,7 +219,7 @@ TEST(NamespaceSpecTest, NamesEveryFaultAtOnce) {
                               HasSubstr("adapter has a NUL"), HasSubstr("quality version 2"),
                               HasSubstr("layout: page_tokens"))));
   spec = Example();
-  spec.quality.quality_class = static_cast<QualityContract::Class>(9);
+  spec.quality.bound.v = static_cast<QualityClass>(9);
   EXPECT_THAT(spec.Validate(),
               HasStatus(absl::StatusCode::kInvalidArgument, HasSubstr("quality class 9")));
 }

@@ -74,9 +74,22 @@ void ClientCore::EraseOp(uint64_t id) {
   op_ns_.erase(id);
 }
 
+// Parts that a stricter bound of their layers keeps raw are no mistake; a codec for no part is.
+absl::Status ClientCore::CheckForcedCodec(const QualityContract& contract) const {
+  if (services_.codecs.automatic()) return absl::OkStatus();
+  const Codec& codec = services_.codecs.forced();
+  QualityBound weakest = contract.bound;
+  for (const LayerQuality& layers : contract.layers) weakest = Weakest(weakest, layers.bound);
+  if (weakest.Allows(codec.quality())) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "codec ", codec.name(), " keeps keys ", QualityClassName(codec.quality().k), " and values ",
+      QualityClassName(codec.quality().v), "; the namespace's contract is ", contract.ToString()));
+}
+
 uint64_t ClientCore::OpenNamespace(NamespaceSpec spec, Nanos duration, Done<Opened> done) {
   spec.tenant.clear();
   absl::Status status = spec.Validate();
+  if (status.ok()) status = CheckForcedCodec(spec.quality);
   if (shut_) status = absl::CancelledError("the client is shutting down");
   if (!status.ok()) {
     done(std::move(status));

@@ -80,6 +80,7 @@ class ClientCore final : public Pollable {
 
  private:
   ClientNamespace* Find(uint64_t ns);
+  absl::Status CheckForcedCodec(const QualityContract& contract) const;
   absl::Status CheckChain(const ClientNamespace* ns, size_t page_count) const;
   Nanos DeadlineOf(Nanos duration, Nanos now) const;
   uint64_t Start(std::unique_ptr<ClientOp> op, Nanos now);

@@ -1,5 +1,7 @@
 #include "client/client_metrics.h"
 
+#include <string>
+
 namespace forebay {
 namespace {
 
@@ -36,6 +38,41 @@ ClientMetrics::ClientMetrics(MetricRegistry& registry)
           "forebay_client_forced_closes_total",
           "Connections closed to get memory back from a transfer past its deadline.")),
       lookup_ns(
-          registry.AddHistogram("forebay_client_lookup_nanoseconds", "Time that lookups took.")) {}
+          registry.AddHistogram("forebay_client_lookup_nanoseconds", "Time that lookups took.")),
+      raw_fallbacks(registry.AddCounter("forebay_client_raw_fallback_parts_total",
+                                        "Parts published raw since their codec gave up on them.")),
+      decoded_bytes(registry.AddCounter("forebay_client_decoded_bytes_total",
+                                        "Raw bytes that fetches decoded.")),
+      decode_ns(registry.AddCounter("forebay_client_decode_nanoseconds_total",
+                                    "Time that decoding took.")) {
+  for (const auto& codec : CodecRegistry::Default().codecs()) {
+    if (codec->identity()) continue;
+    const MetricRegistry::Label labels[] = {{"codec", std::string(codec->name())}};
+    encodings_.push_back(
+        {codec.get(),
+         registry.AddCounter("forebay_client_encoded_bytes_total",
+                             "Raw bytes that publishing encoded, by codec.", labels),
+         registry.AddCounter("forebay_client_encoded_payload_bytes_total",
+                             "Payload bytes that they became, by codec.", labels),
+         registry.AddCounter("forebay_client_encode_nanoseconds_total",
+                             "Time that encoding took, by codec.", labels)});
+  }
+}
+
+void ClientMetrics::NoteEncode(const Codec& codec, uint64_t raw_bytes, uint64_t payload_bytes,
+                               Nanos took) {
+  for (Encoding& encoding : encodings_) {
+    if (encoding.codec != &codec) continue;
+    encoding.raw_bytes.Add(raw_bytes);
+    encoding.payload_bytes.Add(payload_bytes);
+    encoding.ns.Add(static_cast<uint64_t>(took));
+    return;
+  }
+}
+
+void ClientMetrics::NoteDecode(uint64_t raw_bytes, Nanos took) {
+  decoded_bytes.Add(raw_bytes);
+  decode_ns.Add(static_cast<uint64_t>(took));
+}
 
 }  // namespace forebay

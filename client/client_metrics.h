@@ -1,6 +1,11 @@
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
+#include "base/clock.h"
 #include "base/metrics.h"
+#include "codec/codec.h"
 
 namespace forebay {
 
@@ -22,6 +27,22 @@ struct ClientMetrics {
   Counter& protocol_errors;
   Counter& forced_closes;
   Histogram& lookup_ns;
+  Counter& raw_fallbacks;
+  Counter& decoded_bytes;
+  Counter& decode_ns;
+
+  // `codec` made `payload_bytes` of `raw_bytes`.
+  void NoteEncode(const Codec& codec, uint64_t raw_bytes, uint64_t payload_bytes, Nanos took);
+  void NoteDecode(uint64_t raw_bytes, Nanos took);
+
+ private:
+  struct Encoding {
+    const Codec* codec = nullptr;
+    Counter& raw_bytes;
+    Counter& payload_bytes;
+    Counter& ns;
+  };
+  std::vector<Encoding> encodings_;  // by codec of the registry
 };
 
 }  // namespace forebay

@@ -11,8 +11,10 @@
 #include "absl/synchronization/mutex.h"
 #include "base/clock.h"
 #include "base/random.h"
+#include "client/buffer_pool.h"
 #include "client/client_metrics.h"
 #include "client/client_options.h"
+#include "client/codec_book.h"
 #include "client/transport_ports.h"
 #include "proto/control.h"
 
@@ -41,7 +43,9 @@ struct ClientCoreOptions {
   uint64_t put_message_bytes_local = 256ull << 10;
   // Bytes copied or hashed in one turn before others get theirs.
   uint64_t slice_bytes = 2ull << 20;
-  uint64_t seed = 1;  // of the jitter
+  uint64_t seed = 1;          // of the jitter
+  std::string codec = "raw";  // or "auto", or another codec's name, for what is published
+  MeasuredRates codec_rates;  // what "auto" begins with; empty: nominal
 };
 
 // Answers of session openers, from whatever thread they come on, until the core takes them.
@@ -96,6 +100,7 @@ struct CoreServices {
         ports(std::move(factory)),
         metrics(registry),
         random(options.seed),
+        codecs(options.codec, options.codec_rates),
         inbox(std::make_shared<SessionInbox>(std::move(wake))) {}
 
   uint64_t NextId() { return next_id++; }
@@ -110,6 +115,8 @@ struct CoreServices {
   TransportPorts ports;
   ClientMetrics metrics;
   SeededRandom random;
+  CodecBook codecs;
+  BufferPool buffers;
   std::shared_ptr<SessionInbox> inbox;
   std::vector<ClientOp*> runnable;
   Nanos next_timer = kForever;

@@ -35,6 +35,8 @@ bool IsRefusal(const absl::Status& status) {
 
 // A weight of a quarter: a change shows after a few samples, and one slow transfer does not.
 constexpr double kAverageWeight = 0.25;
+// Through a socket and the kernel, of the rate of a plain copy.
+constexpr double kTransportCopyShare = 0.4;
 // Smaller transfers measure latency, not bandwidth.
 constexpr uint64_t kTransferBytesMin = 256 << 10;
 
@@ -252,6 +254,34 @@ void DaemonLink::NoteTransfer(uint64_t bytes, Nanos ns) {
   if (bytes < kTransferBytesMin || ns <= 0) return;
   const double rate = static_cast<double>(bytes) / static_cast<double>(ns);
   bytes_per_ns_ += kAverageWeight * (rate - bytes_per_ns_);
+  // A codec may have held it up, so it says only that the path gives at least that much.
+  if (probed() && rate > probed_bytes_per_ns_) {
+    probed_bytes_per_ns_ += kAverageWeight * (rate - probed_bytes_per_ns_);
+  }
+}
+
+void DaemonLink::NoteProbe(Nanos latency, double bytes_per_ns) {
+  if (!probed()) {
+    latency_ns_ = latency;
+    bytes_per_ns_ = probed_bytes_per_ns_ = bytes_per_ns;
+    return;
+  }
+  NoteLatency(latency);
+  probed_bytes_per_ns_ += kAverageWeight * (bytes_per_ns - probed_bytes_per_ns_);
+}
+
+PathRates DaemonLink::path_rates() const {
+  const double copy = services_.codecs.copy_bytes_per_ns();
+  PathRates rates;
+  rates.latency_ns = latency_ns_;
+  if (path_ == PathChoice::kLocal) {
+    rates.shared_memory = true;
+    rates.bytes_per_ns = copy;
+    return rates;
+  }
+  rates.bytes_per_ns = probed() ? probed_bytes_per_ns_ : bytes_per_ns_;
+  rates.copy_bytes_per_ns = kTransportCopyShare * copy;
+  return rates;
 }
 
 void DaemonLink::OnConnected(const PeerDescription& peer) {

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "client/client_op.h"
 #include "client/core_services.h"
+#include "client/link_codec.h"
 #include "client/link_regions.h"
 #include "proto/control.h"
 
@@ -77,6 +78,12 @@ class DaemonLink final : public EndpointOwner {
   // Moving averages of what this connection gives: for estimates.
   void NoteLatency(Nanos ns);
   void NoteTransfer(uint64_t bytes, Nanos ns);
+  // A probe's word on the path, which codecs slow down no more than it does.
+  void NoteProbe(Nanos latency, double bytes_per_ns);
+  bool probed() const { return probed_bytes_per_ns_ > 0; }
+  PathRates path_rates() const;
+  LinkCodec& codec() { return codec_; }
+  const LinkCodec& codec() const { return codec_; }
   double bytes_per_ns() const { return bytes_per_ns_; }
   Nanos latency_ns() const { return latency_ns_; }
 
@@ -127,6 +134,8 @@ class DaemonLink final : public EndpointOwner {
   absl::flat_hash_map<uint64_t, ClientOp*> landings_;
   absl::flat_hash_map<uint64_t, ClientOp*> sends_;
 
+  LinkCodec codec_;
+  double probed_bytes_per_ns_ = 0;
   double bytes_per_ns_ = 1.0;
   Nanos latency_ns_ = 100 * kMicrosecond;
 };

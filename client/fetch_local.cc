@@ -25,8 +25,7 @@ bool FetchOp::BeginLocal(Stream& stream, const Item& item) {
   std::memcpy(&local.header, frame.data(), sizeof(local.header));
   const PartSpec& part = ns_.parts[item.part];
   const bool sound = CheckFrameClaim(local.header, Expected(item)).ok();
-  if (!sound || local.header.payload_bytes != part.raw_bytes ||
-      frame.size() != kFrameHeaderBytes + size_t{part.raw_bytes}) {
+  if (!sound || frame.size() != kFrameHeaderBytes + size_t{local.header.payload_bytes}) {
     return false;  // the daemon looks at it itself when it answers the Get
   }
   link.regions()->MapIn(location->region, frame);
@@ -38,7 +37,13 @@ bool FetchOp::BeginLocal(Stream& stream, const Item& item) {
   local.run_offset = 0;
   local.payload_offset = 0;
   local.checksum.Reset();
-  view_.PartRuns(ns_.spec.layout, part, item.page, &local.runs);
+  if (local.header.codec == static_cast<uint8_t>(CodecId::kRaw)) {
+    view_.PartRuns(ns_.spec.layout, part, item.page, &local.runs);
+  } else {
+    // A copy, since a decoder reads its input more than once and this may change meanwhile.
+    local.encoded = services().buffers.Take(local.header.payload_bytes);
+    local.runs = {local.encoded.span().first(local.header.payload_bytes)};
+  }
   return true;
 }
 
@@ -51,7 +56,7 @@ bool FetchOp::ContinueLocal(Stream& stream, uint64_t* slice) {
     const MutableBytes run = local.runs[local.run];
     const size_t bytes = std::min<uint64_t>(run.size() - local.run_offset, *slice);
     local.checksum.CopyAndUpdate(run.data() + local.run_offset,
-                                  payload.data() + local.payload_offset, bytes);
+                                 payload.data() + local.payload_offset, bytes);
     local.run_offset += bytes;
     local.payload_offset += bytes;
     *slice -= bytes;
@@ -72,15 +77,20 @@ void FetchOp::EndLocal(Stream& stream) {
   frame.payload_bytes_arrived = local.payload_offset;
   frame.checksum = local.checksum.Digest();
   frame.leased = ArrivedFrame::LeasedRead{local.grant->deadline, services().clock.Now(), false};
-  const absl::Status accepted = AcceptFrame(frame, Expected(item));
+  absl::Status accepted = AcceptFrame(frame, Expected(item));
   const DaemonLink& link = *ns_.links[local.grant->daemon];
-  const bool lease_given_up = hit_->released.load(std::memory_order_acquire) ||
-                              !link.ready() || link.epoch() != local.grant->epoch;
+  const bool lease_given_up = hit_->released.load(std::memory_order_acquire) || !link.ready() ||
+                              link.epoch() != local.grant->epoch;
   if (accepted.code() == absl::StatusCode::kFailedPrecondition || lease_given_up) {
     // The lease may be over, which says nothing about the frame: the daemon can still send it.
     stream.again.push_back(item);
+    services().buffers.Give(std::move(local.encoded));
     return;
   }
+  if (accepted.ok() && local.encoded.memory != nullptr) {
+    accepted = Decode(item, local.header, local.runs.front());
+  }
+  services().buffers.Give(std::move(local.encoded));
   Settle(item, accepted, hit_->LocationOf(item.page, item.part)->generation);
   if (!accepted.ok()) return;
   stream.bytes += local.header.payload_bytes;

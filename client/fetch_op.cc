@@ -66,7 +66,8 @@ FetchOp::FetchOp(CoreServices& services, uint64_t id, ClientNamespace& ns, std::
 }
 
 ExpectedFrame FetchOp::Expected(const Item& item) const {
-  return ExpectedFrame{ns_.spec.layout, ns_.parts[item.part], hit_->keys[item.page], item.page};
+  return ExpectedFrame{ns_.spec.layout, ns_.parts[item.part], hit_->keys[item.page], item.page,
+                       ns_.spec.quality};
 }
 
 bool FetchOp::NextItem(Stream& stream, Item* item) {
@@ -228,12 +229,11 @@ absl::StatusOr<Landing> FetchOp::OnReply(DaemonLink& link, uint64_t request_id,
   return landing;
 }
 
-// Where each frame goes. A frame whose header is not what was asked for lands in scratch memory, so
-// that it cannot touch the engine's.
+// Where each frame goes: raw ones into the engine's memory. One that must be decoded, or whose
+// header is not what was asked for, lands in the record's own.
 absl::Status FetchOp::PlanLanding(GetRequest& request, const std::vector<wire::GetDataItem>& items,
                                   uint64_t payload_bytes, LandingRecord* record, Landing* landing) {
   uint64_t total = 0;
-  uint64_t refused = 0;
   for (const wire::GetDataItem& item : items) {
     if (item.item >= request.items.size()) {
       return absl::InvalidArgumentError("a get was answered for an item that it does not have");
@@ -250,7 +250,12 @@ absl::Status FetchOp::PlanLanding(GetRequest& request, const std::vector<wire::G
   }
   record->checksums = std::make_unique<RunningChecksum[]>(items.size());
   std::vector<MutableBytes> runs;
-  std::vector<std::pair<size_t, size_t>> scratch;  // segment index -> bytes
+  size_t own_bytes = 0;
+  const auto own_memory = [&](size_t bytes) {
+    if (record->memory.memory == nullptr) record->memory = services().buffers.Take(payload_bytes);
+    own_bytes += bytes;
+    return record->memory.span().subspan(own_bytes - bytes, bytes);
+  };
   for (const wire::GetDataItem& answer : items) {
     const Item item = request.items[answer.item];
     if (request.answered[answer.item]) {
@@ -263,31 +268,33 @@ absl::Status FetchOp::PlanLanding(GetRequest& request, const std::vector<wire::G
       Missed(item, absl::Status(static_cast<absl::StatusCode>(answer.status), "not sent"));
       continue;
     }
-    absl::Status claim = CheckFrameClaim(answer.header, Expected(item));
+    const FrameHeader& header = answer.header;
+    absl::Status claim = CheckFrameClaim(header, Expected(item));
     const PartSpec& part = ns_.parts[item.part];
-    const absl::StatusOr<const Codec*> codec = CodecRegistry::Default().Find(answer.header.codec);
-    const bool lands = claim.ok() && codec.ok() && (*codec)->identity() &&
-                       answer.header.payload_bytes == part.raw_bytes;
-    if (!lands) {
-      if (claim.ok()) claim = absl::DataLossError("a frame of another length");
+    const absl::StatusOr<const Codec*> codec = CodecRegistry::Default().Find(header.codec);
+    if (claim.ok()) claim = codec.status();
+    if (claim.ok() && (*codec)->identity() && header.payload_bytes != part.raw_bytes) {
+      claim = absl::DataLossError("a frame of another length");
+    }
+    if (!claim.ok()) {
       GiveBack(request.daemon, item);
       Settle(item, claim, 0);
-      if (answer.header.payload_bytes == 0) continue;
-      scratch.emplace_back(landing->segments.size(), answer.header.payload_bytes);
-      refused += answer.header.payload_bytes;
-      landing->segments.push_back({});
+      if (header.payload_bytes == 0) continue;
+      landing->segments.push_back({own_memory(header.payload_bytes), nullptr});
       continue;
     }
     RunningChecksum* checksum = &record->checksums[record->items.size()];
-    view_.PartRuns(ns_.spec.layout, part, item.page, &runs);
-    for (MutableBytes run : runs) landing->segments.push_back({run, checksum});
-    record->items.push_back({item, answer.header});
-  }
-  record->scratch.resize(refused);
-  size_t at = 0;
-  for (const auto& [segment, bytes] : scratch) {
-    landing->segments[segment].bytes = MutableBytes(record->scratch.data() + at, bytes);
-    at += bytes;
+    LandingItem& landed = record->items.emplace_back();
+    landed.item = item;
+    landed.header = header;
+    if ((*codec)->identity()) {
+      view_.PartRuns(ns_.spec.layout, part, item.page, &runs);
+      for (MutableBytes run : runs) landing->segments.push_back({run, checksum});
+      continue;
+    }
+    const MutableBytes memory = own_memory(header.payload_bytes);
+    landed.encoded = memory;
+    landing->segments.push_back({memory, checksum});
   }
   return absl::OkStatus();
 }
@@ -296,7 +303,7 @@ void FetchOp::OnLanded(DaemonLink& link, uint64_t token, const absl::Status& sta
   WakeUp();
   const auto it = landings_.find(token);
   FB_CHECK(it != landings_.end());
-  const LandingRecord record = std::move(it->second);
+  LandingRecord record = std::move(it->second);
   landings_.erase(it);
   Stream& stream = streams_[link.index()];
   for (size_t i = 0; i < record.items.size(); ++i) {
@@ -307,7 +314,10 @@ void FetchOp::OnLanded(DaemonLink& link, uint64_t token, const absl::Status& sta
     frame.payload_bytes_arrived = record.checksums[i].bytes();
     frame.checksum = record.checksums[i].Digest();
     GiveBack(link.index(), landed.item);
-    const absl::Status accepted = AcceptFrame(frame, Expected(landed.item));
+    absl::Status accepted = AcceptFrame(frame, Expected(landed.item));
+    if (accepted.ok() && !landed.encoded.empty()) {
+      accepted = Decode(landed.item, landed.header, landed.encoded);
+    }
     Settle(landed.item, accepted, 0);
     if (!accepted.ok()) continue;
     const uint64_t bytes = landed.header.payload_bytes;
@@ -324,6 +334,34 @@ void FetchOp::OnLanded(DaemonLink& link, uint64_t token, const absl::Status& sta
         result_.bytes_tcp += bytes;
     }
   }
+  services().buffers.Give(std::move(record.memory));
+}
+
+// Decodes a payload that was accepted into the engine's memory.
+absl::Status FetchOp::Decode(const Item& item, const FrameHeader& header, Bytes payload) {
+  const KvLayout& layout = ns_.spec.layout;
+  const PartSpec& part = ns_.parts[item.part];
+  FB_ASSIGN_OR_RETURN(const Codec* const codec, CodecRegistry::Default().Find(header.codec));
+  std::vector<MutableBytes> runs;
+  view_.PartRuns(layout, part, item.page, &runs);
+  const bool in_place = runs.size() == 1;
+  BufferPool::Buffer whole;
+  if (!in_place) whole = services().buffers.Take(part.raw_bytes);
+  const MutableBytes raw = in_place ? runs.front() : whole.span().first(part.raw_bytes);
+  const Nanos start = services().clock.Now();
+  const absl::Status decoded = codec->Decode(layout, part, header, payload, raw);
+  const Nanos took = services().clock.Now() - start;
+  if (decoded.ok()) {
+    services().metrics.NoteDecode(part.raw_bytes, took);
+    size_t at = 0;
+    for (MutableBytes run : runs) {
+      if (in_place) break;
+      std::memcpy(run.data(), raw.data() + at, run.size());
+      at += run.size();
+    }
+  }
+  services().buffers.Give(std::move(whole));
+  return decoded;
 }
 
 void FetchOp::OnRequestLost(DaemonLink& link, uint64_t request_id, const absl::Status& why) {

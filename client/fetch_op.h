@@ -58,6 +58,7 @@ class FetchOp final : public ClientOp {
     size_t run_offset = 0;
     size_t payload_offset = 0;
     RunningChecksum checksum;
+    BufferPool::Buffer encoded;  // where a payload that must be decoded is copied to
   };
   // What is to come from one daemon: its pages, part by part.
   struct Stream {
@@ -81,13 +82,14 @@ class FetchOp final : public ClientOp {
   struct LandingItem {
     Item item;
     FrameHeader header;
+    Bytes encoded;  // in the record's memory; empty for what lands in the engine's
   };
   // One payload that is arriving, and its checksums, which do not move.
   struct LandingRecord {
     uint16_t daemon = 0;
     std::vector<LandingItem> items;
     std::unique_ptr<RunningChecksum[]> checksums;
-    std::vector<std::byte> scratch;  // for frames that were refused by their header
+    BufferPool::Buffer memory;  // for frames that must be decoded, or were refused
   };
   bool NextItem(Stream& stream, Item* item);
   void Fill(uint16_t daemon, Nanos now, uint64_t* slice);
@@ -98,6 +100,7 @@ class FetchOp final : public ClientOp {
   void SendGet(uint16_t daemon, std::vector<Item> items);
   absl::Status PlanLanding(GetRequest& request, const std::vector<wire::GetDataItem>& items,
                            uint64_t payload_bytes, LandingRecord* record, Landing* landing);
+  absl::Status Decode(const Item& item, const FrameHeader& header, Bytes payload);
   void Settle(const Item& item, const absl::Status& status, uint64_t generation);
   void Loaded(const Item& item);
   void Missed(const Item& item, const absl::Status& why);

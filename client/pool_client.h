@@ -55,6 +55,9 @@ struct ClientOptions {
   Nanos reconnect_interval_max = 5 * kSecond;
   Nanos spin_ns = 50 * kMicrosecond;          // before a waiter sleeps
   uint64_t fetch_window_bytes = 64ull << 20;  // asked for and not yet here, per daemon
+  // What pages are published as: "auto" (chosen for each daemon's path, within the namespace's
+  // quality contract), "raw", or another codec's name (codec/planes_codec.h).
+  std::string codec = "auto";
 };
 
 // How much of a chain the pool holds: fetch the first `page_count` pages, recompute the rest.
@@ -138,7 +141,8 @@ class PoolClient {
   ~PoolClient();
 
   // Opens the namespace on every daemon. Ready when each has answered or failed; UNAVAILABLE only
-  // if none is reachable within `deadline`; INVALID_ARGUMENT or FAILED_PRECONDITION if one refuses.
+  // if none is reachable within `deadline`; INVALID_ARGUMENT or FAILED_PRECONDITION if one refuses;
+  // INVALID_ARGUMENT where the namespace's contract forbids the codec that is forced.
   Pending<std::shared_ptr<PoolNamespace>> OpenNamespace(NamespaceSpec spec, Nanos deadline);
 
   std::vector<DaemonStatus> daemons() const;

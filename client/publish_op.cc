@@ -1,6 +1,7 @@
 #include "client/publish_op.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -79,9 +80,9 @@ void PublishOp::Advance(Nanos now) {
     SetWakeAt(now + services().options.landing_grace);
     return;
   }
-  for (const auto& [token, daemon] : sends_) {
+  for (const auto& [token, send] : sends_) {
     services().metrics.forced_closes.Add();
-    ns_.links[daemon]->Abort(absl::DeadlineExceededError("a transfer outlived its call"));
+    ns_.links[send.daemon]->Abort(absl::DeadlineExceededError("a transfer outlived its call"));
   }
   SetWakeAt(kForever);
 }
@@ -196,12 +197,13 @@ absl::Status PublishOp::OnOffer(DaemonLink& link, wire::Reader& reader) {
   if (stream.step == Step::kConfirming) {
     Confirm(stream, bits);
   } else {
-    TakeOffer(stream, bits);
+    TakeOffer(link.index(), bits);
   }
   return absl::OkStatus();
 }
 
-void PublishOp::TakeOffer(Stream& stream, const std::vector<uint8_t>& bits) {
+void PublishOp::TakeOffer(uint16_t daemon, const std::vector<uint8_t>& bits) {
+  Stream& stream = streams_[daemon];
   const size_t bytes_each = (ns_.parts.size() + 7) / 8;
   stream.items.clear();
   stream.next_item = 0;
@@ -220,6 +222,7 @@ void PublishOp::TakeOffer(Stream& stream, const std::vector<uint8_t>& bits) {
       }
     }
   }
+  ChooseCodecs(daemon);
   stream.step = Step::kSending;
 }
 
@@ -237,14 +240,18 @@ void PublishOp::Confirm(Stream& stream, const std::vector<uint8_t>& bits) {
   if (stream.offer_end == stream.pages.size()) stream.step = Step::kEnded;
 }
 
-// The items of the next Put, from the stream's next one on, and their bytes together.
-size_t PublishOp::CountPutItems(const Stream& stream, uint64_t bytes_max, uint64_t* bytes) const {
+// The items of the next Put, from the stream's next one on, and their raw bytes together.
+size_t PublishOp::CountPutItems(const Stream& stream, uint64_t bytes_max, uint64_t* bytes,
+                                bool* encodes) const {
   size_t count = 0;
   *bytes = 0;
+  *encodes = false;
   while (stream.next_item + count < stream.items.size() && count < wire::kPutItemsMax) {
-    const uint64_t more = ns_.parts[stream.items[stream.next_item + count].part].raw_bytes;
+    const uint16_t part = stream.items[stream.next_item + count].part;
+    const uint64_t more = ns_.parts[part].raw_bytes;
     if (count > 0 && *bytes + more > bytes_max) break;
     *bytes += more;
+    *encodes = *encodes || !stream.codecs[part]->identity();
     ++count;
   }
   return count;
@@ -260,48 +267,43 @@ bool PublishOp::SendPut(uint16_t daemon, uint64_t* slice) {
                                                                : options.put_message_bytes;
   PutRequest request;
   request.daemon = daemon;
-  const size_t count = CountPutItems(stream, bytes_max, &request.bytes);
+  bool encodes = false;
+  const size_t count = CountPutItems(stream, bytes_max, &request.raw_bytes, &encodes);
   const size_t header_bytes =
       sizeof(wire::Head) + sizeof(wire::Put) + count * sizeof(wire::PutItem);
-  // Copied once and hashed on the way, where the transport would copy it anyway.
-  MutableBytes lent;
-  size_t lent_at = 0;
-  if (request.bytes <= link.send_buffer_bytes_max()) {
-    lent = link.LendSendBuffer(header_bytes, request.bytes);
-    const bool own_are_under_way = std::any_of(
-        sends_.begin(), sends_.end(), [&](const auto& send) { return send.second == daemon; });
-    if (lent.empty() && own_are_under_way) return false;  // OnSent wakes us
+  PutPayload payload;
+  if (encodes) {
+    size_t room = 0;
+    for (size_t i = 0; i < count; ++i) {
+      const uint16_t part = stream.items[stream.next_item + i].part;
+      room += stream.codecs[part]->PayloadBytesMax(ns_.spec.layout, ns_.parts[part]);
+    }
+    payload.encoded = services().buffers.Take(room);
+  } else if (request.raw_bytes <= link.send_buffer_bytes_max()) {
+    // Copied once and hashed on the way, where the transport would copy it anyway.
+    payload.lent = link.LendSendBuffer(header_bytes, request.raw_bytes);
+    const bool own_are_under_way = std::any_of(sends_.begin(), sends_.end(), [&](const auto& send) {
+      return send.second.daemon == daemon;
+    });
+    if (payload.lent.empty() && own_are_under_way) return false;  // OnSent wakes us
+    if (!payload.lent.empty()) payload.ranges.push_back(payload.lent);
   }
   std::vector<wire::PutItem> wire_items;
-  PayloadRanges payload;
-  if (!lent.empty()) payload.push_back(lent);
-  std::vector<MutableBytes> runs;
   for (size_t i = 0; i < count; ++i) {
     const Item item = stream.items[stream.next_item++];
-    const PartSpec& part = ns_.parts[item.part];
-    view_.PartRuns(ns_.spec.layout, part, item.page, &runs);
-    RunningChecksum checksum;
-    for (MutableBytes run : runs) {
-      if (lent.empty()) {
-        checksum.Update(run);
-        payload.push_back(run);
-      } else {
-        checksum.CopyAndUpdate(lent.data() + lent_at, run.data(), run.size());
-        lent_at += run.size();
-      }
-    }
+    const Codec& codec = *stream.codecs[item.part];
     wire::PutItem put;
     put.key = keys_[item.page];
     put.parent = item.page == 0 ? *ns_.root : keys_[item.page - 1];
     put.part = item.part;
-    put.header = MakeFrameHeader(ns_.spec.layout, part, put.key, item.page, CodecId::kRaw,
-                                 part.raw_bytes, checksum.Digest());
+    put.header = codec.identity() ? AddRaw(item, 0, &payload) : AddEncoded(item, codec, &payload);
     wire_items.push_back(put);
     request.items.push_back(item);
+    request.payload_bytes.push_back(put.header.payload_bytes);
   }
-  FB_CHECK(lent_at == lent.size());
-  *slice -= std::min(*slice, request.bytes);
-  stream.outstanding_bytes += request.bytes;
+  FB_CHECK(payload.lent_at == payload.lent.size());
+  *slice -= std::min(*slice, request.raw_bytes);
+  stream.outstanding_bytes += request.raw_bytes;
   ++stream.puts_unanswered;
   wire::Put put;
   put.namespace_id = link.namespace_id();
@@ -310,8 +312,8 @@ bool PublishOp::SendPut(uint16_t daemon, uint64_t* slice) {
   puts_.emplace(id, std::move(request));
   wire::Writer writer(wire::Kind::kPut, id, put);
   writer.Array<wire::PutItem>(wire_items);
-  const uint64_t token = link.SendPayload(writer.Take(), std::move(payload), *this);
-  sends_[token] = daemon;
+  const uint64_t token = link.SendPayload(writer.Take(), std::move(payload.ranges), *this);
+  sends_[token] = {daemon, std::move(payload.encoded)};
   put_of_send_[token] = id;
   return true;
 }
@@ -340,7 +342,7 @@ absl::Status PublishOp::OnPutReply(PutRequest& request, wire::Reader& reader) {
       continue;
     }
     ++result_.parts_sent;
-    result_.bytes += ns_.parts[item.part].raw_bytes;
+    result_.bytes += request.payload_bytes[i];
     --pages_[item.page].absent_parts;
   }
   request.items.clear();
@@ -365,7 +367,7 @@ void PublishOp::EndPut(uint64_t id, const absl::Status& why) {
   const PutRequest request = std::move(it->second);
   puts_.erase(it);
   Stream& stream = streams_[request.daemon];
-  stream.outstanding_bytes -= request.bytes;
+  stream.outstanding_bytes -= request.raw_bytes;
   --stream.puts_unanswered;
   for (const Item& item : request.items) Refuse(item, From(request.daemon, why));
 }
@@ -399,7 +401,10 @@ void PublishOp::OnRequestLost(DaemonLink& link, uint64_t request, const absl::St
 
 void PublishOp::OnSent(DaemonLink& link, uint64_t token, const absl::Status& status) {
   WakeUp();
-  sends_.erase(token);
+  const auto send = sends_.find(token);
+  FB_CHECK(send != sends_.end());
+  services().buffers.Give(std::move(send->second.encoded));
+  sends_.erase(send);
   const auto it = put_of_send_.find(token);
   FB_CHECK(it != put_of_send_.end());
   const uint64_t request = it->second;

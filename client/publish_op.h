@@ -51,11 +51,26 @@ class PublishOp final : public ClientOp {
     uint64_t epoch = 0;
     uint64_t outstanding_bytes = 0;
     uint32_t puts_unanswered = 0;
+    std::vector<const Codec*> codecs;  // per part, for the items wanted
   };
   struct PutRequest {
     uint16_t daemon = 0;
     std::vector<Item> items;
-    uint64_t bytes = 0;
+    std::vector<uint32_t> payload_bytes;  // of each
+    uint64_t raw_bytes = 0;
+  };
+  // A payload that a transport still borrows.
+  struct Send {
+    uint16_t daemon = 0;
+    BufferPool::Buffer encoded;
+  };
+  // Where the payloads of a Put are put together.
+  struct PutPayload {
+    MutableBytes lent;  // by the transport; empty: ranges of the engine's memory and of `encoded`
+    size_t lent_at = 0;
+    BufferPool::Buffer encoded;
+    size_t encoded_at = 0;
+    PayloadRanges ranges;
   };
   // What is known of one page.
   struct Page {
@@ -66,13 +81,17 @@ class PublishOp final : public ClientOp {
   bool LeftOut(const PartSpec& part, uint32_t page) const;
   void SendOffer(uint16_t daemon);
   absl::Status OnOffer(DaemonLink& link, wire::Reader& reader);
-  void TakeOffer(Stream& stream, const std::vector<uint8_t>& bits);
+  void TakeOffer(uint16_t daemon, const std::vector<uint8_t>& bits);
   void Confirm(Stream& stream, const std::vector<uint8_t>& bits);
   absl::Status OnPutReply(PutRequest& request, wire::Reader& reader);
   void AdvanceStream(uint16_t daemon, uint64_t* slice);
   // True if a message went out.
   bool SendPut(uint16_t daemon, uint64_t* slice);
-  size_t CountPutItems(const Stream& stream, uint64_t bytes_max, uint64_t* bytes) const;
+  size_t CountPutItems(const Stream& stream, uint64_t bytes_max, uint64_t* bytes,
+                       bool* encodes) const;
+  void ChooseCodecs(uint16_t daemon);
+  FrameHeader AddRaw(const Item& item, uint16_t flags, PutPayload* payload);
+  FrameHeader AddEncoded(const Item& item, const Codec& codec, PutPayload* payload);
   void Refuse(const Item& item, const absl::Status& why);
   void RefuseRest(uint16_t daemon, const absl::Status& reason);
   // `why`, with the daemon's name.
@@ -93,7 +112,7 @@ class PublishOp final : public ClientOp {
   std::vector<Page> pages_;                              // of keys_
   absl::btree_map<uint64_t, PutRequest> puts_;           // by request
   absl::flat_hash_map<uint64_t, uint64_t> put_of_send_;  // send token -> request
-  absl::btree_map<uint64_t, uint16_t> sends_;            // payloads still borrowed -> daemon
+  absl::btree_map<uint64_t, Send> sends_;                // by send token
   PublishResult result_;
   bool ending_ = false;
   absl::Status end_status_;

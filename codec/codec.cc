@@ -19,7 +19,7 @@ absl::StatusOr<EncodedPart> RawCodec::Encode(const KvLayout& layout, const PartS
                                              Bytes raw, MutableBytes payload) const {
   FB_RETURN_IF_ERROR(CheckRoom(*this, layout, part, raw, payload));
   if (!raw.empty()) std::memcpy(payload.data(), raw.data(), raw.size());
-  return EncodedPart{raw.size(), 0};
+  return EncodedPart{raw.size(), 0, {}};
 }
 
 absl::Status RawCodec::Decode(const KvLayout& /*layout*/, const PartSpec& part,

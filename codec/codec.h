@@ -11,6 +11,7 @@
 #include "base/bytes.h"
 #include "base/frame_header.h"
 #include "base/kv_layout.h"
+#include "base/quality.h"
 
 // Part bytes -> the payload of a frame, and back. This header is the guide to the folder.
 namespace forebay {
@@ -18,21 +19,23 @@ namespace forebay {
 // What an encoder made.
 struct EncodedPart {
   size_t payload_bytes = 0;
-  uint16_t flags = 0;  // of the frame's header: kFrameRawFallback, or 0
+  uint16_t flags = 0;    // of the frame's header: kFrameRawFallback, or 0
+  QualityBound quality;  // the weakest classes in it: FrameHeader::codec_param, packed
 };
 
 // One way to encode the raw bytes of a part.
 //
 // A part that a codec cannot take (a state, an opaque dtype, numbers that are not finite) stays
-// raw, with kFrameRawFallback: never a number that was cut off in silence. The same input always
+// raw, with kFrameRawFallback, and its frame is one of the raw codec: never a number that was cut
+// off in silence. The same input always
 // gives the same payload. Threads  any; an instance has no state that changes.
 class Codec {
  public:
   virtual ~Codec() = default;
   virtual CodecId id() const = 0;
   virtual absl::string_view name() const = 0;
-  // Whether what is decoded is, bit for bit, what was encoded.
-  virtual bool lossless() const = 0;
+  // The classes that it keeps for keys and values (base/quality.h); exact: the same bits come back.
+  virtual QualityBound quality() const = 0;
   // Largest payload of a part: what a writer makes room for.
   virtual size_t PayloadBytesMax(const KvLayout& layout, const PartSpec& part) const = 0;
   // Encodes `raw`, a part of `layout` as base/kv_layout.h orders it.
@@ -58,7 +61,7 @@ class RawCodec final : public Codec {
  public:
   CodecId id() const override { return CodecId::kRaw; }
   absl::string_view name() const override { return "raw"; }
-  bool lossless() const override { return true; }
+  QualityBound quality() const override { return {}; }
   size_t PayloadBytesMax(const KvLayout& layout, const PartSpec& part) const override;
   absl::StatusOr<EncodedPart> Encode(const KvLayout& layout, const PartSpec& part, Bytes raw,
                                      MutableBytes payload) const override;

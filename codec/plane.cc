@@ -172,6 +172,32 @@ absl::Status CheckPlaneFormat(const PlaneFormat& format, DType dtype) {
   return absl::OkStatus();
 }
 
+QualityClass ValueQuality(const PlaneFormat& format) {
+  switch (format.kind) {
+    case PlaneKind::kRaw:
+    case PlaneKind::kSplitFixed:
+    case PlaneKind::kSplitEntropy:
+      return QualityClass::kExact;
+    case PlaneKind::kFp8E4M3:
+    case PlaneKind::kInt8:
+      return QualityClass::kNear;
+    case PlaneKind::kFp8E5M2:
+    case PlaneKind::kInt4:
+      return QualityClass::kFair;
+    case PlaneKind::kInt2:
+      return QualityClass::kCoarse;
+  }
+  return QualityClass::kCoarse;
+}
+
+QualityClass KeyQuality(const PlaneFormat& format) {
+  // Channels of keys differ by tens of times: four bits over many of them lose the small ones.
+  if (format.kind == PlaneKind::kInt4 && format.axis == GroupAxis::kRow) {
+    return QualityClass::kCoarse;
+  }
+  return ValueQuality(format);
+}
+
 bool IsLossless(PlaneKind kind) { return kind == PlaneKind::kRaw || IsSplit(kind); }
 
 size_t PlaneBytesMax(const PlaneFormat& format, const PlaneShape& shape) {

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "base/bytes.h"
 #include "base/kv_layout.h"
+#include "base/quality.h"
 #include "codec/steps/int_quant.h"
 
 // How one plane, the K or the V of one layer of a part, is encoded: what a composition is made of.
@@ -81,6 +82,11 @@ struct PlaneShape {
 absl::Status CheckPlaneFormat(const PlaneFormat& format, DType dtype);
 
 bool IsLossless(PlaneKind kind);
+
+// The class that a plane of keys, or of values, keeps: as rounded to 8 or 4 bits. Keys need groups
+// by channel for that (docs/decisions/0006).
+QualityClass KeyQuality(const PlaneFormat& format);
+QualityClass ValueQuality(const PlaneFormat& format);
 
 // Largest encoded plane, a multiple of 16; every one has just that size but those of the exponent
 // split. Requires CheckPlaneFormat().ok().

@@ -33,6 +33,14 @@ PlaneFormat ValueFormat(const PartSpec& part, const PlaneFormat& v) {
   return v;
 }
 
+// Of the streams that the part has.
+QualityBound QualityOf(const PartSpec& part, const PlaneFormat& k, const PlaneFormat& v) {
+  QualityBound quality;
+  if (part.stream != Stream::kValue) quality.k = KeyQuality(k);
+  if (part.stream != Stream::kKey) quality.v = ValueQuality(v);
+  return quality;
+}
+
 // Calls visit(format, shape) for each plane of the part, in order, until it fails.
 template <typename Visit>
 absl::Status ForEachPlane(const KvLayout& layout, const PartSpec& part, const PlaneFormat& k,
@@ -94,9 +102,11 @@ absl::StatusOr<EncodedPart> PlanesCodec::Encode(const KvLayout& layout, const Pa
     FB_RETURN_IF_ERROR(ForEachPlane(layout, part, header.k, header.v, encode));
     FB_CHECK(!coded || left.empty());
   }
-  if (coded && at < raw.size()) return EncodedPart{at, 0};
+  if (coded && at < raw.size()) {
+    return EncodedPart{at, 0, QualityOf(part, k_, ValueFormat(part, v_))};
+  }
   if (!raw.empty()) std::memcpy(payload.data(), raw.data(), raw.size());
-  return EncodedPart{raw.size(), kFrameRawFallback};
+  return EncodedPart{raw.size(), kFrameRawFallback, {}};
 }
 
 absl::Status PlanesCodec::Decode(const KvLayout& layout, const PartSpec& part,
@@ -122,6 +132,11 @@ absl::Status PlanesCodec::Decode(const KvLayout& layout, const PartSpec& part,
     if (absl::Status status = CheckPlaneFormat(format, part.dtype); !status.ok()) {
       return absl::DataLossError(status.message());
     }
+  }
+  if (frame.codec_param != PackQuality(QualityOf(part, header.k, header.v))) {
+    return absl::DataLossError(absl::StrCat("planes ", header.k.ToString(), " and ",
+                                            header.v.ToString(), " in a frame of quality ",
+                                            absl::Hex(frame.codec_param)));
   }
   const auto decode = [&](const PlaneFormat& format, const PlaneShape& shape) {
     const MutableBytes plane = raw.first(shape.raw_bytes());

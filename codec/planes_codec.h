@@ -24,7 +24,7 @@ class PlanesCodec final : public Codec {
 
   CodecId id() const override { return CodecId::kPlanes; }
   absl::string_view name() const override { return name_; }
-  bool lossless() const override { return IsLossless(k_.kind) && IsLossless(v_.kind); }
+  QualityBound quality() const override { return {KeyQuality(k_), ValueQuality(v_)}; }
   size_t PayloadBytesMax(const KvLayout& layout, const PartSpec& part) const override;
   absl::StatusOr<EncodedPart> Encode(const KvLayout& layout, const PartSpec& part, Bytes raw,
                                      MutableBytes payload) const override;

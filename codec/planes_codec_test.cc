@@ -59,6 +59,7 @@ RoundTrip Go(const Codec& codec, const KvLayout& layout, const PartSpec& part, B
   trip.raw.resize(raw.size());
   FrameHeader header;
   header.flags = encoded->flags;
+  header.codec_param = PackQuality(encoded->quality);
   // By id: whoever reads knows no name.
   const Codec* reader = *CodecRegistry::Default().Find(codec.id());
   trip.status = reader->Decode(layout, part, header, trip.payload, absl::MakeSpan(trip.raw));
@@ -101,7 +102,7 @@ TEST(PlanesCodecTest, EachCompositionHasTheSizeAndTheErrorOfItsName) {
         16.0 * static_cast<double>(trip.payload.size()) / static_cast<double>(raw.size());
     EXPECT_LE(bits, want.bits_max) << want.name;
     EXPECT_LE(RelativeError(raw, trip.raw), want.error_max) << want.name;
-    EXPECT_EQ(codec->lossless(), trip.raw == raw) << want.name;
+    EXPECT_EQ(codec->quality().exact(), trip.raw == raw) << want.name;
   }
 }
 
@@ -130,7 +131,8 @@ TEST(PlanesCodecTest, EachKeyFormatGoesWithEachValueFormat) {
           FB_ASSERT_OK(trip.status) << k.ToString() << " and " << v.ToString();
           // Where nothing is saved the part stays raw.
           EXPECT_EQ(trip.encoded.flags == kFrameRawFallback, trip.payload.size() == raw.size());
-          EXPECT_EQ(trip.raw == raw, codec.lossless()) << k.ToString() << " and " << v.ToString();
+          EXPECT_EQ(trip.raw == raw, codec.quality().exact())
+              << k.ToString() << " and " << v.ToString();
         }
       }
     }
@@ -147,7 +149,8 @@ TEST(PlanesCodecTest, WhatIsNotFiniteStaysRawAndSaysSo) {
     const RoundTrip trip = Go(*codec, layout, part, raw);
     FB_ASSERT_OK(trip.status);
     EXPECT_EQ(trip.raw, raw) << codec->name();
-    EXPECT_EQ(trip.encoded.flags, codec->lossless() ? 0 : kFrameRawFallback) << codec->name();
+    EXPECT_EQ(trip.encoded.flags, codec->quality().exact() ? 0 : kFrameRawFallback)
+        << codec->name();
   }
 }
 
@@ -222,6 +225,27 @@ TEST(PlanesCodecTest, AHeadDecodesAlikeHoweverHeadsAreCut) {
   }
 }
 
+// Neither more nor less than the header says: a reader's contract was checked against that.
+TEST(PlanesCodecTest, APayloadOfAnotherQualityThanItsHeaderSaysIsRefused) {
+  const KvLayout layout = Layout();
+  const PartSpec part = layout.Parts()[0];
+  const std::vector<std::byte> raw = Cache(part, 7);
+  std::vector<std::byte> back(raw.size());
+  for (const auto& codec : MakePlanesCodecs()) {
+    const RoundTrip trip = Go(*codec, layout, part, raw);
+    FB_ASSERT_OK(trip.status);
+    EXPECT_EQ(trip.encoded.quality, codec->quality()) << codec->name();
+    for (const auto& other : MakePlanesCodecs()) {
+      FrameHeader header;
+      header.codec_param = PackQuality(other->quality());
+      const absl::Status status =
+          codec->Decode(layout, part, header, trip.payload, absl::MakeSpan(back));
+      EXPECT_EQ(status.ok(), other->quality() == codec->quality())
+          << codec->name() << " as " << other->name();
+    }
+  }
+}
+
 TEST(PlanesCodecTest, HostilePayloadsGiveAnErrorOrAllOfThePart) {
   const KvLayout layout = Layout();
   const PartSpec part = layout.Parts()[0];
@@ -232,6 +256,7 @@ TEST(PlanesCodecTest, HostilePayloadsGiveAnErrorOrAllOfThePart) {
   for (const auto& codec : MakePlanesCodecs()) {
     const RoundTrip trip = Go(*codec, layout, part, raw);
     FB_ASSERT_OK(trip.status);
+    header.codec_param = PackQuality(trip.encoded.quality);
     for (size_t cut = 0; cut < trip.payload.size(); cut += 1 + cut / 4) {
       EXPECT_THAT(
           codec->Decode(layout, part, header, Bytes(trip.payload).first(cut), absl::MakeSpan(back)),

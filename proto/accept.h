@@ -47,6 +47,7 @@ struct ExpectedFrame {
   // The page's place in its chain. A daemon that receives a put does not know the chain and takes
   // the header's word; a reader always knows.
   std::optional<uint32_t> page_index;
+  const QualityContract& quality;
 };
 
 // When a holder must stop to believe in a lease: `asked_at` is the time before the request left, so
@@ -105,13 +106,18 @@ inline absl::Status CheckLease(const ArrivedFrame& frame) {
 inline absl::Status CheckFrameClaim(const FrameHeader& header, const ExpectedFrame& expected) {
   if (absl::Status sound = CheckFrameHeader(header); !sound.ok()) return sound;
   if (FB_BROKEN("skip_identity")) return absl::OkStatus();
-  return CheckFrameIdentity(header, expected.layout, expected.part, expected.key,
-                            expected.page_index.value_or(header.page_index));
+  if (absl::Status other = CheckFrameIdentity(header, expected.layout, expected.part, expected.key,
+                                              expected.page_index.value_or(header.page_index));
+      !other.ok()) {
+    return other;
+  }
+  return CheckFrameQuality(header, expected.quality, expected.part);
 }
 
 // OK exactly if
 //   the transport succeeded, and the lengths agree,
 //   and the header is sound and is of the page and part that the receiver asked for,
+//   and its quality is one that the namespace's contract allows,
 //   and the checksum of what arrived is the header's (or a valid release stands for it),
 //   and a leased read ended before the conservative deadline (or its release was valid).
 //

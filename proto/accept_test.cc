@@ -1,5 +1,6 @@
 #include "proto/accept.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -12,6 +13,8 @@ namespace forebay {
 namespace {
 
 using ::forebay::testing::HasCode;
+using ::forebay::testing::HasStatus;
+using ::testing::HasSubstr;
 
 // A frame that is right in every respect; each test spoils one thing.
 class AcceptFrameTest : public ::testing::Test {
@@ -24,15 +27,57 @@ class AcceptFrameTest : public ::testing::Test {
     frame_.checksum = 42;
   }
 
-  absl::Status Accept() const { return AcceptFrame(frame_, {layout_, parts_[1], key_, 3u}); }
+  absl::Status Accept() const {
+    return AcceptFrame(frame_, {layout_, parts_[1], key_, 3u, quality_});
+  }
 
   const KvLayout layout_ = KvLayout::Uniform(/*layer_count=*/2, /*kv_heads=*/2, /*head_dim=*/4,
                                              DType::kBf16, /*page_tokens=*/8,
                                              /*layers_per_part=*/1);
   const std::vector<PartSpec> parts_ = layout_.Parts();
   PageKey key_;
+  QualityContract quality_;
   ArrivedFrame frame_;
 };
+
+// What a frame lost must be what its reader allowed, in K and in V apart.
+TEST_F(AcceptFrameTest, AQualityBelowTheContractIsRefused) {
+  constexpr QualityClass kClasses[] = {QualityClass::kExact, QualityClass::kNear,
+                                       QualityClass::kFair, QualityClass::kCoarse};
+  frame_.header.codec = static_cast<uint8_t>(CodecId::kPlanes);
+  frame_.payload_bytes_arrived = frame_.header.payload_bytes = parts_[1].raw_bytes / 2;
+  for (QualityClass k : kClasses) {
+    for (QualityClass v : kClasses) {
+      frame_.header.codec_param = PackQuality({k, v});
+      frame_.header.Seal();
+      for (QualityClass allowed_k : kClasses) {
+        for (QualityClass allowed_v : kClasses) {
+          quality_.bound = {allowed_k, allowed_v};
+          EXPECT_EQ(Accept().ok(), k <= allowed_k && v <= allowed_v);
+        }
+      }
+    }
+  }
+  // The bound is that of the part's own layer, which is 1.
+  frame_.header.codec_param = PackQuality({QualityClass::kFair, QualityClass::kFair});
+  frame_.header.Seal();
+  const QualityBound fair{QualityClass::kFair, QualityClass::kFair};
+  quality_.bound = {};
+  quality_.layers = {{1, 1, fair}};
+  FB_EXPECT_OK(Accept());
+  quality_.layers = {{0, 1, fair}};
+  EXPECT_THAT(Accept(), HasStatus(absl::StatusCode::kDataLoss, HasSubstr("fair/fair")));
+}
+
+TEST_F(AcceptFrameTest, DroppedTokensAreRefusedWhereTheContractDoesNotNameThem) {
+  frame_.header.codec = static_cast<uint8_t>(CodecId::kPlanes);
+  frame_.payload_bytes_arrived = frame_.header.payload_bytes = parts_[1].raw_bytes / 2;
+  frame_.header.flags = kFrameRetentionMask;
+  frame_.header.Seal();
+  EXPECT_THAT(Accept(), HasStatus(absl::StatusCode::kDataLoss, HasSubstr("dropped")));
+  quality_.retention = true;
+  FB_EXPECT_OK(Accept());
+}
 
 TEST_F(AcceptFrameTest, TheRightFrameIsAccepted) { FB_EXPECT_OK(Accept()); }
 
@@ -54,11 +99,11 @@ TEST_F(AcceptFrameTest, AnotherChecksumIsRefused) {
 TEST_F(AcceptFrameTest, AnotherPageAnotherPlaceAndAnotherPartAreRefused) {
   PageKey other = key_;
   other.bytes[0] ^= 1;
-  EXPECT_THAT(AcceptFrame(frame_, {layout_, parts_[1], other, 3u}),
+  EXPECT_THAT(AcceptFrame(frame_, {layout_, parts_[1], other, 3u, quality_}),
               HasCode(absl::StatusCode::kDataLoss));
-  EXPECT_THAT(AcceptFrame(frame_, {layout_, parts_[1], key_, 4u}),
+  EXPECT_THAT(AcceptFrame(frame_, {layout_, parts_[1], key_, 4u, quality_}),
               HasCode(absl::StatusCode::kDataLoss));
-  EXPECT_THAT(AcceptFrame(frame_, {layout_, parts_[0], key_, 3u}),
+  EXPECT_THAT(AcceptFrame(frame_, {layout_, parts_[0], key_, 3u, quality_}),
               HasCode(absl::StatusCode::kDataLoss));
 }
 

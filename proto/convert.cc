@@ -37,6 +37,53 @@ std::string ToBytesField(const std::array<uint8_t, N>& bytes) {
   return std::string(bytes.begin(), bytes.end());
 }
 
+v1::QualityBound BoundToProto(const QualityBound& bound) {
+  v1::QualityBound message;
+  message.set_k(static_cast<v1::QualityClass>(bound.k));
+  message.set_v(static_cast<v1::QualityClass>(bound.v));
+  return message;
+}
+
+v1::QualityContract QualityToProto(const QualityContract& quality) {
+  v1::QualityContract message;
+  message.set_version(quality.version);
+  *message.mutable_bound() = BoundToProto(quality.bound);
+  for (const LayerQuality& layer : quality.layers) {
+    v1::QualityBound* other = message.add_layers();
+    *other = BoundToProto(layer.bound);
+    other->set_layer_begin(layer.layer_begin);
+    other->set_layer_count(layer.layer_count);
+  }
+  message.set_retention(quality.retention);
+  return message;
+}
+
+absl::StatusOr<QualityBound> BoundFromProto(const v1::QualityBound& message) {
+  constexpr int kMax = static_cast<int>(QualityClass::kCoarse);
+  QualityBound bound;
+  FB_ASSIGN_OR_RETURN(bound.k, FromEnum<QualityClass>(message.k(), kMax, "quality.k"));
+  FB_ASSIGN_OR_RETURN(bound.v, FromEnum<QualityClass>(message.v(), kMax, "quality.v"));
+  return bound;
+}
+
+absl::StatusOr<QualityContract> QualityFromProto(const v1::QualityContract& message) {
+  QualityContract quality;
+  quality.version = message.version();
+  FB_ASSIGN_OR_RETURN(quality.bound, BoundFromProto(message.bound()));
+  for (const v1::QualityBound& other : message.layers()) {
+    if (other.layer_begin() > UINT16_MAX || other.layer_count() > UINT16_MAX) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("quality of ", other.layer_count(), " layers from ", other.layer_begin()));
+    }
+    LayerQuality& layer = quality.layers.emplace_back();
+    layer.layer_begin = static_cast<uint16_t>(other.layer_begin());
+    layer.layer_count = static_cast<uint16_t>(other.layer_count());
+    FB_ASSIGN_OR_RETURN(layer.bound, BoundFromProto(other));
+  }
+  quality.retention = message.retention();
+  return quality;
+}
+
 v1::KvLayout LayoutToProto(const KvLayout& layout) {
   v1::KvLayout message;
   message.set_page_tokens(layout.page_tokens);
@@ -106,8 +153,7 @@ v1::NamespaceSpec ToProto(const NamespaceSpec& spec) {
   message.set_position_encoding(spec.position_encoding);
   message.set_adapter(spec.adapter);
   message.set_salt(spec.salt);
-  message.set_quality_version(spec.quality.version);
-  message.set_quality_class(static_cast<v1::QualityClass>(spec.quality.quality_class));
+  *message.mutable_quality() = QualityToProto(spec.quality);
   return message;
 }
 
@@ -119,9 +165,7 @@ absl::StatusOr<NamespaceSpec> FromProto(const v1::NamespaceSpec& message) {
   spec.position_encoding = message.position_encoding();
   spec.adapter = message.adapter();
   spec.salt = message.salt();
-  spec.quality.version = message.quality_version();
-  FB_ASSIGN_OR_RETURN(spec.quality.quality_class, FromEnum<QualityContract::Class>(
-                                                      message.quality_class(), 1, "quality_class"));
+  FB_ASSIGN_OR_RETURN(spec.quality, QualityFromProto(message.quality()));
   return spec;
 }
 

@@ -34,7 +34,9 @@ NamespaceSpec FullSpec() {
   spec.position_encoding = "rope:theta=10000";
   spec.adapter = "lora-a";
   spec.salt = "salt-b";
-  spec.quality.version = 1;
+  spec.quality.bound = {QualityClass::kNear, QualityClass::kFair};
+  spec.quality.layers = {{0, 1, {QualityClass::kExact, QualityClass::kNear}}};
+  spec.quality.retention = true;
   return spec;
 }
 

@@ -105,7 +105,8 @@ absl::Status PutOp::CheckItem(const Endpoint& endpoint, const wire::PutItem& put
         absl::StrCat("part ", put.part, " has ", part.raw_bytes, " bytes; the frame says ",
                      put.header.raw_bytes, " raw and ", put.header.payload_bytes, " of payload"));
   }
-  return CheckFrameClaim(put.header, {ns.spec.layout, part, put.key, std::nullopt});
+  return CheckFrameClaim(put.header,
+                         {ns.spec.layout, part, put.key, std::nullopt, ns.spec.quality});
 }
 
 void PutOp::Check(NodeCore& core, const Endpoint& endpoint) {
@@ -201,8 +202,8 @@ void PutOp::Publish(NodeCore& core, const Endpoint& endpoint, Item& item,
   frame.header = item.put.header;
   frame.payload_bytes_arrived = item.checksum.bytes();
   frame.checksum = item.checksum.Digest();
-  absl::Status status =
-      AcceptFrame(frame, {ns.spec.layout, ns.parts[item.put.part], item.put.key, std::nullopt});
+  absl::Status status = AcceptFrame(frame, {ns.spec.layout, ns.parts[item.put.part], item.put.key,
+                                            std::nullopt, ns.spec.quality});
   if (FB_BROKEN("publish_before_copy")) status = absl::OkStatus();
   const SlotRef slot = std::exchange(item.slot, SlotRef{});
   if (!status.ok()) {

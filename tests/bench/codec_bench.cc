@@ -73,6 +73,7 @@ absl::Status BenchCodec(const BenchOptions& options, Report* report) {
       for (size_t i = 0; i < parts; ++i) {
         FrameHeader header;
         header.flags = encoded[i].flags;
+        header.codec_param = PackQuality(encoded[i].quality);
         FB_RETURN_IF_ERROR(codec->Decode(layout, part, header,
                                          {payload.data() + at, encoded[i].payload_bytes},
                                          {back.data() + i * part.raw_bytes, part.raw_bytes}));
@@ -81,7 +82,7 @@ absl::Status BenchCodec(const BenchOptions& options, Report* report) {
       decode.ours.push_back(static_cast<double>(total) / static_cast<double>(clock.Now() - start));
       decode.ceiling.push_back(ceiling);
     }
-    if (codec->lossless() && std::memcmp(raw.data(), back.data(), total) != 0) {
+    if (codec->quality().exact() && std::memcmp(raw.data(), back.data(), total) != 0) {
       return absl::DataLossError(absl::StrCat(codec->name(), " is not lossless"));
     }
     for (const auto& [what, rounds] :

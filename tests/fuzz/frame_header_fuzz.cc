@@ -70,6 +70,11 @@ FrameHeader TakeHeader(FuzzInput& input, const Wanted& wanted) {
     header = input.Take<FrameHeader>();
   } else {
     header = OwnHeader(wanted, input.Take<uint64_t>());
+    if (input.Flag()) {
+      header.codec = static_cast<uint8_t>(CodecId::kPlanes);
+      header.codec_param = input.Take<uint16_t>() & 0x0707;
+      header.payload_bytes /= 2;
+    }
     auto* const bytes = reinterpret_cast<uint8_t*>(&header);
     for (size_t changes = input.Below(4); changes > 0; --changes) {
       const size_t at = input.Below(sizeof(header));
@@ -84,12 +89,29 @@ bool SameBytes(const FrameHeader& a, const FrameHeader& b) {
   return std::memcmp(&a, &b, sizeof(a)) == 0;
 }
 
-// The definition. A raw frame may say that its codec gave up: the bytes are the same.
+// The definition. A raw frame may say that its codec gave up: the bytes are the same. An encoded
+// one says how long it is and what it lost.
 bool IsOwn(const FrameHeader& header, const Wanted& wanted) {
   FrameHeader own = OwnHeader(wanted, header.payload_checksum);
-  own.flags = header.flags & kFrameRawFallback;
+  if (header.codec == static_cast<uint8_t>(CodecId::kPlanes)) {
+    if (header.payload_bytes == 0 || header.payload_bytes >= own.raw_bytes) return false;
+    if (!UnpackQuality(header.codec_param).ok()) return false;
+    own.codec = header.codec;
+    own.codec_param = header.codec_param;
+    own.payload_bytes = header.payload_bytes;
+    own.flags = header.flags & (kFrameRetentionMask | kFrameDictionary);
+  } else {
+    own.flags = header.flags & kFrameRawFallback;
+  }
   own.Seal();
   return SameBytes(own, header);
+}
+
+bool IsAllowed(const FrameHeader& header, const QualityContract& contract) {
+  if ((header.flags & kFrameRetentionMask) != 0 && !contract.retention) return false;
+  const absl::StatusOr<QualityBound> is = UnpackQuality(header.codec_param);
+  FB_CHECK(is.ok());
+  return is->k <= contract.bound.k && is->v <= contract.bound.v;
 }
 
 bool IsOneOf(const absl::Status& status, std::initializer_list<absl::StatusCode> codes) {
@@ -107,7 +129,7 @@ void CheckSoundness(const FrameHeader& header) {
   FrameHeader again = header;
   again.Seal();
   FB_CHECK(SameBytes(again, header));
-  FB_CHECK(header.payload_bytes == header.raw_bytes);
+  FB_CHECK(header.payload_bytes <= header.raw_bytes);
 }
 
 ArrivedFrame TakeArrival(FuzzInput& input, const FrameHeader& header) {
@@ -136,8 +158,8 @@ ArrivedFrame TakeArrival(FuzzInput& input, const FrameHeader& header) {
   return frame;
 }
 
-bool IsVouchedFor(const ArrivedFrame& frame, uint64_t part_bytes) {
-  if (!frame.transport.ok() || frame.payload_bytes_arrived != part_bytes) return false;
+bool IsVouchedFor(const ArrivedFrame& frame, uint64_t payload_bytes) {
+  if (!frame.transport.ok() || frame.payload_bytes_arrived != payload_bytes) return false;
   const bool released = frame.leased.has_value() && frame.leased->released_valid;
   if (frame.checksum.has_value() && *frame.checksum != frame.header.payload_checksum) return false;
   if (!frame.checksum.has_value() && !released) return false;
@@ -155,17 +177,23 @@ void CheckOne(FuzzInput& input) {
   FB_CHECK(IsOneOf(identity, {absl::StatusCode::kOk, absl::StatusCode::kDataLoss}));
   FB_CHECK((CheckFrameHeader(header).ok() && identity.ok()) == own);
 
-  const ExpectedFrame expected{layout, wanted.part, wanted.key, wanted.page_index};
-  FB_CHECK(CheckFrameClaim(header, expected).ok() == own);
+  QualityContract quality;
+  quality.bound.k = static_cast<QualityClass>(1 + input.Below(4));
+  quality.bound.v = static_cast<QualityClass>(1 + input.Below(4));
+  quality.retention = input.Flag();
+  const ExpectedFrame expected{layout, wanted.part, wanted.key, wanted.page_index, quality};
+  const bool claim = own && IsAllowed(header, quality);
+  FB_CHECK(CheckFrameClaim(header, expected).ok() == claim);
   // Who does not know the page's place takes the header's word for that, and for nothing else.
-  const ExpectedFrame anywhere{layout, wanted.part, wanted.key, std::nullopt};
+  const ExpectedFrame anywhere{layout, wanted.part, wanted.key, std::nullopt, quality};
   Wanted there = wanted;
   there.page_index = header.page_index;
-  FB_CHECK(CheckFrameClaim(header, anywhere).ok() == IsOwn(header, there));
+  FB_CHECK(CheckFrameClaim(header, anywhere).ok() ==
+           (IsOwn(header, there) && IsAllowed(header, quality)));
 
   const ArrivedFrame frame = TakeArrival(input, header);
   const absl::Status accepted = AcceptFrame(frame, expected);
-  FB_CHECK(accepted.ok() == (own && IsVouchedFor(frame, wanted.part.raw_bytes)));
+  FB_CHECK(accepted.ok() == (claim && IsVouchedFor(frame, header.payload_bytes)));
   FB_CHECK(accepted.ok() || !accepted.message().empty());
 }
 

@@ -158,7 +158,9 @@ bool SimClient::StepViewPart(Slot& slot, const ViewPart& part) const {
   FrameHeader header;
   std::memcpy(&header, frame.data(), sizeof(header));
   const PartSpec& spec = ns_.parts[part.part];
-  return CheckFrameClaim(header, {ns_.spec.layout, spec, hit.keys[part.page], part.page}).ok() &&
+  return CheckFrameClaim(header,
+                         {ns_.spec.layout, spec, hit.keys[part.page], part.page, ns_.spec.quality})
+             .ok() &&
          header.payload_bytes == frame.size() - kFrameHeaderBytes &&
          header.payload_bytes == spec.raw_bytes;
 }
@@ -217,7 +219,8 @@ void SimClient::CheckViews(const Slot& slot) {
     frame.leased = ArrivedFrame::LeasedRead{0, world_.now(), /*released_valid=*/true};
     const PageKey& key = slot.hit->keys[part.page];
     const PartSpec& spec = ns_.parts[part.part];
-    if (!AcceptFrame(frame, {ns_.spec.layout, spec, key, part.page}).ok()) continue;
+    if (!AcceptFrame(frame, {ns_.spec.layout, spec, key, part.page, ns_.spec.quality}).ok())
+      continue;
     ++world_.recorder.views_checked;
     const std::string fault = world_.ledger.Fault(ns_index_, key, part.part, part.bytes,
                                                   slot.since[slot.hit->daemons[part.page]]);

@@ -1,0 +1,154 @@
+#include "client/codec_book.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/check.h"
+#include "base/dtype.h"
+#include "base/random.h"
+
+namespace forebay {
+namespace {
+
+constexpr absl::string_view kAuto[] = {"raw", "lossless", "lossless_fast", "int8",
+                                       "fp8", "k8v4",     "int4",          "int2"};
+
+// Share of the newest part in a moving average: parts are many.
+constexpr double kGain = 0.05;
+constexpr int kRounds = 3;
+
+const KvLayout& SampleLayout() {
+  static const auto* const layout =
+      new KvLayout(KvLayout::Uniform(/*layer_count=*/1, /*kv_heads=*/4, /*head_dim=*/128,
+                                     DType::kBf16, /*page_tokens=*/64, /*layers_per_part=*/1));
+  return *layout;
+}
+
+// Near a normal distribution, with a scale for each channel, as keys and values are.
+std::vector<std::byte> SampleCache(const PartSpec& part) {
+  SeededRandom random(1);
+  std::vector<std::byte> raw(part.raw_bytes);
+  for (size_t i = 0; i < raw.size() / 2; ++i) {
+    double sum = 0;
+    for (int k = 0; k < 4; ++k) sum += static_cast<double>(random.Below(1 << 16));
+    const double normal = (sum / (1 << 16) - 2) * 1.7;
+    const auto value = static_cast<float>(normal * (1 + static_cast<double>(i % 128 % 7)));
+    uint32_t bits;
+    std::memcpy(&bits, &value, sizeof(bits));
+    const auto bf16 = static_cast<uint16_t>(bits >> 16);
+    std::memcpy(raw.data() + 2 * i, &bf16, sizeof(bf16));
+  }
+  return raw;
+}
+
+// The best of some rounds: others on this machine only ever make it slower.
+template <typename Work>
+double BytesPerNano(const Clock& clock, uint64_t bytes, Work work) {
+  Nanos best = kForever;
+  for (int i = 0; i < kRounds; ++i) {
+    const Nanos start = clock.Now();
+    work();
+    best = std::min(best, clock.Now() - start);
+  }
+  return static_cast<double>(bytes) / static_cast<double>(std::max<Nanos>(best, 1));
+}
+
+CodecRates MeasureOne(const Clock& clock, const Codec& codec, const PartSpec& part,
+                      const std::vector<std::byte>& raw) {
+  CodecRates rates;
+  if (codec.identity()) return rates;
+  std::vector<std::byte> payload(codec.PayloadBytesMax(SampleLayout(), part));
+  std::vector<std::byte> back(raw.size());
+  EncodedPart encoded;
+  rates.encode_bytes_per_ns = BytesPerNano(clock, raw.size(), [&] {
+    encoded = codec.Encode(SampleLayout(), part, raw, absl::MakeSpan(payload)).value();
+  });
+  FrameHeader header;
+  header.flags = encoded.flags;
+  header.codec_param = PackQuality(encoded.quality);
+  rates.decode_bytes_per_ns = BytesPerNano(clock, raw.size(), [&] {
+    FB_CHECK(codec
+                 .Decode(SampleLayout(), part, header, Bytes(payload).first(encoded.payload_bytes),
+                         absl::MakeSpan(back))
+                 .ok());
+  });
+  rates.ratio = static_cast<double>(raw.size()) / static_cast<double>(encoded.payload_bytes);
+  return rates;
+}
+
+void Average(double value, double* average) {
+  *average = *average <= 0 ? value : *average + kGain * (value - *average);
+}
+
+}  // namespace
+
+absl::Span<const absl::string_view> AutoCodecs() { return kAuto; }
+
+MeasuredRates MeasureCodecRates(const Clock& clock) {
+  const PartSpec part = SampleLayout().Parts().front();
+  const std::vector<std::byte> raw = SampleCache(part);
+  std::vector<std::byte> copy(raw.size());
+  MeasuredRates rates;
+  rates.copy_bytes_per_ns =
+      BytesPerNano(clock, raw.size(), [&] { std::memcpy(copy.data(), raw.data(), raw.size()); });
+  for (absl::string_view name : kAuto) {
+    rates.codecs.push_back(MeasureOne(clock, CodecBook::Find(name), part, raw));
+  }
+  return rates;
+}
+
+absl::Status CheckCodecName(absl::string_view name) {
+  if (name == "auto") return absl::OkStatus();
+  return CodecRegistry::Default().FindByName(name).status();
+}
+
+const Codec& CodecBook::Find(absl::string_view name) {
+  return **CodecRegistry::Default().FindByName(name);
+}
+
+CodecBook::CodecBook(absl::string_view name, MeasuredRates rates)
+    : copy_bytes_per_ns_(rates.copy_bytes_per_ns) {
+  if (name != "auto") {
+    forced_ = &Find(name);
+    return;
+  }
+  FB_CHECK(rates.codecs.empty() || rates.codecs.size() == std::size(kAuto));
+  for (size_t i = 0; i < std::size(kAuto); ++i) {
+    const Codec& codec = Find(kAuto[i]);
+    CodecCandidate& candidate = candidates_.emplace_back();
+    candidate.name = std::string(kAuto[i]);
+    candidate.quality = codec.quality();
+    if (!rates.codecs.empty()) {
+      candidate.rates = rates.codecs[i];
+    } else if (!codec.identity()) {
+      candidate.rates = {codec.quality().exact() ? 1.3 : 2, 1, 1};
+    }
+  }
+}
+
+CodecCandidate* CodecBook::CandidateOf(const Codec& codec) {
+  for (CodecCandidate& candidate : candidates_) {
+    if (candidate.name == codec.name()) return &candidate;
+  }
+  return nullptr;
+}
+
+void CodecBook::NoteEncode(const Codec& codec, uint64_t raw_bytes, uint64_t payload_bytes,
+                           Nanos took) {
+  CodecCandidate* const candidate = CandidateOf(codec);
+  if (candidate == nullptr || payload_bytes == 0) return;
+  const auto bytes = static_cast<double>(raw_bytes);
+  Average(bytes / static_cast<double>(payload_bytes), &candidate->rates.ratio);
+  // A clock that stands still says nothing.
+  if (took > 0) Average(bytes / static_cast<double>(took), &candidate->rates.encode_bytes_per_ns);
+}
+
+void CodecBook::NoteDecode(const Codec& codec, uint64_t raw_bytes, Nanos took) {
+  CodecCandidate* const candidate = CandidateOf(codec);
+  if (candidate == nullptr || took <= 0) return;
+  Average(static_cast<double>(raw_bytes) / static_cast<double>(took),
+          &candidate->rates.decode_bytes_per_ns);
+}
+
+}  // namespace forebay

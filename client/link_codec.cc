@@ -1,0 +1,20 @@
+#include "client/link_codec.h"
+
+namespace forebay {
+
+bool IsEncodable(const PartSpec& part) {
+  return part.stream != Stream::kState &&
+         (part.dtype == DType::kBf16 || part.dtype == DType::kFp16);
+}
+
+const Codec& LinkCodec::Choose(const CodecBook& book, const QualityBound& bound,
+                               const PathRates& path, uint64_t raw_bytes, uint64_t chunk_bytes) {
+  if (!book.automatic()) {
+    return bound.Allows(book.forced().quality()) ? book.forced() : CodecBook::Find("raw");
+  }
+  CodecChoice& choice = choices_[PackQuality(bound)];
+  choice = ChooseCodec(book.candidates(), bound, path, raw_bytes, chunk_bytes, choice.name);
+  return CodecBook::Find(choice.name);
+}
+
+}  // namespace forebay
