@@ -10,10 +10,19 @@
 #include "client/fetch_op.h"
 #include "client/lookup_op.h"
 #include "client/pool_client.h"
+#include "client/probe_op.h"
 #include "client/publish_op.h"
 #include "client/small_ops.h"
 
 namespace forebay {
+namespace {
+
+// How long opening a namespace waits for the rates of slow paths, and how old rates may be when
+// something is published.
+constexpr Nanos kProbeTime = 2 * kSecond;
+constexpr Nanos kProbeInterval = 10 * kSecond;
+
+}  // namespace
 
 void ClientOp::WakeUp() {
   if (queued_) return;
@@ -86,6 +95,51 @@ absl::Status ClientCore::CheckForcedCodec(const QualityContract& contract) const
       QualityClassName(codec.quality().v), "; the namespace's contract is ", contract.ToString()));
 }
 
+// Whether a codec is to be chosen and a path's rates are not known, or were measured long ago.
+bool ClientCore::WantsProbes(const ClientNamespace& ns) const {
+  if (!services_.codecs.automatic()) return false;
+  if (std::none_of(ns.parts.begin(), ns.parts.end(), IsEncodable)) return false;
+  const Nanos now = services_.clock.Now();
+  return std::any_of(ns.links.begin(), ns.links.end(), [now](const auto& link) {
+    return link->ready() && link->path() != PathChoice::kLocal &&
+           (link->probed_at() == 0 || now - link->probed_at() > kProbeInterval);
+  });
+}
+
+void ClientCore::Probe(ClientNamespace& ns, std::function<void()> done) {
+  const Nanos now = services_.clock.Now();
+  const uint64_t id = services_.NextId();
+  op_ns_[id] = ns.id;
+  Start(std::make_unique<ProbeOp>(services_, id, ns, now + kProbeTime, std::move(done)), now);
+}
+
+absl::StatusOr<std::vector<PathCodec>> ClientCore::ExplainCodecs(uint64_t ns_id,
+                                                                 uint64_t raw_bytes) {
+  const ClientNamespace* const ns = Find(ns_id);
+  FB_RETURN_IF_ERROR(CheckChain(ns, 0));
+  const CodecBook& book = services_.codecs;
+  std::vector<PathCodec> all;
+  for (const std::unique_ptr<DaemonLink>& link : ns->links) {
+    PathCodec& path = all.emplace_back();
+    const DaemonStatus status = link->Describe();
+    path.control = status.control;
+    path.path = status.path;
+    path.forced = !book.automatic();
+    path.rates = link->path_rates();
+    if (path.forced) {
+      path.choice.name = std::string(book.forced().name());
+      path.choice.reason = "forced by the client's options";
+      continue;
+    }
+    const QualityBound& bound = ns->spec.quality.bound;
+    const auto current = link->codec().choices().find(PackQuality(bound));
+    path.choice = ChooseCodec(book.candidates(), bound, path.rates, raw_bytes,
+                              services_.options.put_message_bytes,
+                              current == link->codec().choices().end() ? "" : current->second.name);
+  }
+  return all;
+}
+
 uint64_t ClientCore::OpenNamespace(NamespaceSpec spec, Nanos duration, Done<Opened> done) {
   spec.tenant.clear();
   absl::Status status = spec.Validate();
@@ -113,7 +167,16 @@ uint64_t ClientCore::OpenNamespace(NamespaceSpec spec, Nanos duration, Done<Open
     // What was short for this call alone.
     if (found != nullptr) found->connect_timeout = services_.options.connect_timeout;
     if (ended.ok() && found != nullptr) {
-      done(Opened{ns_id, *found->root});
+      auto answer = [this, ns_id, done] {
+        const ClientNamespace* const still = Find(ns_id);
+        if (still == nullptr) {
+          done(absl::CancelledError("the namespace was closed"));
+        } else {
+          done(Opened{ns_id, *still->root});
+        }
+      };
+      if (!WantsProbes(*found)) return answer();
+      Probe(*found, std::move(answer));
       return;
     }
     done(ended.ok() ? absl::CancelledError("the namespace was closed") : std::move(ended));
@@ -198,6 +261,7 @@ uint64_t ClientCore::Publish(uint64_t ns_id, std::vector<PageKey> keys, KvView v
     return 0;
   }
   const Nanos now = services_.clock.Now();
+  if (WantsProbes(*ns)) Probe(*ns, nullptr);
   const uint64_t id = services_.NextId();
   op_ns_[id] = ns_id;
   return Start(

@@ -63,6 +63,10 @@ class ClientCore final : public Pollable {
   // The same without an answer, for a hit that nobody holds any more.
   void Drop(uint64_t ns, const std::vector<LeaseGrant>& grants);
 
+  // What would be published to each daemon as which codec, and why, for `raw_bytes` of parts whose
+  // layers have the contract's general bound.
+  absl::StatusOr<std::vector<PathCodec>> ExplainCodecs(uint64_t ns, uint64_t raw_bytes);
+
   void Cancel(uint64_t call);
 
   // By daemon, over all namespaces: connected if any of its connections is.
@@ -80,6 +84,8 @@ class ClientCore final : public Pollable {
 
  private:
   ClientNamespace* Find(uint64_t ns);
+  bool WantsProbes(const ClientNamespace& ns) const;
+  void Probe(ClientNamespace& ns, std::function<void()> done);
   absl::Status CheckForcedCodec(const QualityContract& contract) const;
   absl::Status CheckChain(const ClientNamespace* ns, size_t page_count) const;
   Nanos DeadlineOf(Nanos duration, Nanos now) const;

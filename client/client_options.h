@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/clock.h"
+#include "client/codec_choice.h"
 
 namespace forebay {
 
@@ -80,6 +81,15 @@ struct DaemonStatus {
   std::string path;  // "local", "tcp", "ucx" or ""
   std::string last_error;
   uint64_t reconnects = 0;
+};
+
+// The codec of one daemon's path.
+struct PathCodec {
+  std::string control;
+  std::string path;  // "local", "tcp", "ucx", or "" while not connected
+  PathRates rates;
+  bool forced = false;
+  CodecChoice choice;
 };
 
 }  // namespace forebay

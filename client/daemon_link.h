@@ -80,6 +80,8 @@ class DaemonLink final : public EndpointOwner {
   void NoteTransfer(uint64_t bytes, Nanos ns);
   // A probe's word on the path, which codecs slow down no more than it does.
   void NoteProbe(Nanos latency, double bytes_per_ns);
+  void NoteProbeBegun(Nanos now) { probed_at_ = now; }
+  Nanos probed_at() const { return probed_at_; }
   bool probed() const { return probed_bytes_per_ns_ > 0; }
   PathRates path_rates() const;
   LinkCodec& codec() { return codec_; }
@@ -136,6 +138,7 @@ class DaemonLink final : public EndpointOwner {
 
   LinkCodec codec_;
   double probed_bytes_per_ns_ = 0;
+  Nanos probed_at_ = 0;
   double bytes_per_ns_ = 1.0;
   Nanos latency_ns_ = 100 * kMicrosecond;
 };

@@ -318,6 +318,17 @@ Pending<uint32_t> PoolNamespace::Subscribe(std::vector<PageKey> keys, SubscribeO
       [](uint32_t pages) { return pages; });
 }
 
+Pending<std::vector<PathCodec>> PoolNamespace::ExplainCodecs(uint64_t raw_bytes) {
+  return Call<std::vector<PathCodec>, std::vector<PathCodec>>(
+      state_->engine,
+      [ns = state_->ns, raw_bytes](ClientCore& core,
+                                   ClientCore::Done<std::vector<PathCodec>> done) {
+        done(core.ExplainCodecs(ns, raw_bytes));
+        return uint64_t{0};
+      },
+      [](std::vector<PathCodec> paths) { return paths; });
+}
+
 // ---- PoolClient
 
 struct PoolClient::State {

@@ -125,6 +125,8 @@ class PoolNamespace {
   // the client's thread with the number of leading pages. The result is that number at the end.
   Pending<uint32_t> Subscribe(std::vector<PageKey> keys, SubscribeOptions options,
                               std::function<void(uint32_t)> on_progress);
+  // For each daemon: as which codec `raw_bytes` would be published over its path, and why.
+  Pending<std::vector<PathCodec>> ExplainCodecs(uint64_t raw_bytes);
 
   struct State;
   explicit PoolNamespace(std::shared_ptr<State> state) : state_(std::move(state)) {}

@@ -32,6 +32,7 @@ inline constexpr uint32_t kPutItemsMax = 256;
 inline constexpr uint32_t kLocationsMax = 2048;  // SlotLocations in a LookupReply
 inline constexpr uint32_t kLeaseMsMax = 30'000;
 inline constexpr uint32_t kSubscribeMsMax = 600'000;
+inline constexpr uint32_t kProbeBytesMax = 1u << 20;
 
 enum class Kind : uint8_t {
   kHello = 1,
@@ -55,6 +56,8 @@ enum class Kind : uint8_t {
   kRenew = 19,
   kRenewReply = 20,
   kError = 21,
+  kProbe = 22,
+  kProbeReply = 23,
 };
 
 // First in every message.
@@ -240,6 +243,13 @@ struct Cancel {
   uint64_t target = 0;
 };
 static_assert(sizeof(Cancel) == 8);
+
+// Measures the path: answered by a ProbeReply with so many zero bytes of payload.
+struct Probe {
+  uint32_t reply_bytes = 0;  // to kProbeBytesMax
+  uint32_t reserved = 0;
+};
+static_assert(sizeof(Probe) == 8);
 
 // A reader found a frame whose bytes do not match. The daemon looks for itself.
 struct ReportBad {

@@ -1,6 +1,7 @@
 #include "server/node_handler.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 #include <vector>
 
@@ -98,6 +99,8 @@ absl::Status NodeHandler::Handle(Endpoint& endpoint, wire::Reader& reader, Nanos
       return HandleCancel(endpoint, reader);
     case wire::Kind::kPing:
       return HandlePing(endpoint, reader);
+    case wire::Kind::kProbe:
+      return HandleProbe(endpoint, reader);
     case wire::Kind::kReportBad:
       return HandleReportBad(endpoint, reader);
     default:
@@ -256,6 +259,34 @@ absl::Status NodeHandler::HandlePing(Endpoint& endpoint, wire::Reader& reader) {
   return absl::OkStatus();
 }
 
+absl::Status NodeHandler::HandleProbe(Endpoint& endpoint, wire::Reader& reader) {
+  static constexpr std::array<std::byte, 64 * 1024> kZeros{};
+  wire::Probe probe;
+  FB_RETURN_IF_ERROR(reader.Read(&probe));
+  FB_RETURN_IF_ERROR(reader.Finish());
+  if (probe.reply_bytes > wire::kProbeBytesMax) {
+    return absl::InvalidArgumentError(absl::StrCat("a probe of ", probe.reply_bytes,
+                                                   " bytes; the limit is ", wire::kProbeBytesMax));
+  }
+  // One at a time, so that nobody can make this daemon send without end.
+  if (endpoint.probe_token != 0) {
+    SendError(endpoint, reader.head().op, absl::ResourceExhaustedError("a probe is under way"));
+    return absl::OkStatus();
+  }
+  wire::Head head;
+  head.kind = static_cast<uint8_t>(wire::Kind::kProbeReply);
+  head.op = reader.head().op;
+  OutgoingMessage message{AsBytes(&head, sizeof(head)), {}, 0};
+  for (size_t left = probe.reply_bytes; left > 0;) {
+    const size_t bytes = std::min(left, kZeros.size());
+    message.payload.push_back(Bytes(kZeros).first(bytes));
+    left -= bytes;
+  }
+  if (!message.payload.empty()) message.token = endpoint.probe_token = core_.next_token++;
+  endpoint.transport->Send(endpoint.id, std::move(message));
+  return absl::OkStatus();
+}
+
 absl::Status NodeHandler::HandleReportBad(Endpoint& endpoint, wire::Reader& reader) {
   wire::ReportBad report;
   FB_RETURN_IF_ERROR(reader.Read(&report));
@@ -283,6 +314,7 @@ void NodeHandler::OnSent(EndpointId id, uint64_t token, const absl::Status& stat
   if (endpoint == nullptr) return;
   const Nanos now = core_.clock.Now();
   if (endpoint->gets.OnSent(core_, *endpoint, token, now)) return;
+  if (token == endpoint->probe_token) endpoint->probe_token = 0;
   if (token == endpoint->last_token) {
     endpoint->close_at = status.ok() ? now + kLinger : now;
     core_.WakeBy(endpoint->close_at);

@@ -53,6 +53,7 @@ class NodeHandler final : public TransportHandler {
   absl::Status HandleSubscribe(Endpoint& endpoint, wire::Reader& reader, Nanos now);
   absl::Status HandleCancel(Endpoint& endpoint, wire::Reader& reader);
   absl::Status HandlePing(Endpoint& endpoint, wire::Reader& reader);
+  absl::Status HandleProbe(Endpoint& endpoint, wire::Reader& reader);
   absl::Status HandleReportBad(Endpoint& endpoint, wire::Reader& reader);
   bool SweepEndpoint(Endpoint& endpoint, Nanos now, Nanos* next);
 

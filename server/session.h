@@ -60,6 +60,7 @@ struct Endpoint {
   Nanos close_at = kForever;   // while closing
   bool ended = false;          // closed by us: OnClosed is on its way
   uint64_t last_token = 0;     // of the message after whose OnSent it is closed
+  uint64_t probe_token = 0;    // of the probe's answer that is being sent, or 0
   // Puts whose bytes are arriving, by landing token: the first is the oldest.
   std::map<uint64_t, std::unique_ptr<PutOp>> puts;
   GetQueue gets;

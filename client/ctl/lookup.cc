@@ -7,9 +7,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
+#include "client/ctl/spec_of.h"
 #include "client/ctl/subcommand.h"
 #include "client/pool_client.h"
-#include "proto/convert.h"
 
 namespace forebay::ctl {
 namespace {
@@ -46,23 +46,6 @@ absl::StatusOr<std::vector<uint32_t>> TokensOf(const Flags& flags) {
         "no token ids: give them as words (1,2,3 or 1 2 3), or --file FILE");
   }
   return tokens;
-}
-
-// The namespace as the daemon has it, so that nobody has to type a layout.
-absl::StatusOr<NamespaceSpec> SpecOf(const Context& context, uint64_t id, absl::string_view salt) {
-  FB_ASSIGN_OR_RETURN(const v1::ListNamespacesReply reply, context.Admin().ListNamespaces());
-  for (const v1::NamespaceStatus& ns : reply.namespaces()) {
-    if (ns.namespace_id() != id) continue;
-    if (ns.salted() && salt.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "namespace ", id, " is salted, and a daemon does not tell salts: give --salt"));
-    }
-    FB_ASSIGN_OR_RETURN(NamespaceSpec spec, FromProto(ns.spec()));
-    spec.salt = std::string(salt);
-    return spec;
-  }
-  return absl::NotFoundError(
-      absl::StrCat("this daemon has no namespace ", id, "; 'forebayctl namespaces' lists them"));
 }
 
 absl::Status RunLookup(const Context& context, const Flags& flags) {

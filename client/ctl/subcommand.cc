@@ -19,8 +19,9 @@ namespace forebay::ctl {
 namespace {
 
 const std::vector<const Subcommand*>& Subcommands() {
-  static const auto* all = new std::vector<const Subcommand*>{
-      &kStatus, &kNamespaces, &kLookup, &kConfigCheck, &kConfigShow, &kMetrics, &kBench};
+  static const auto* all =
+      new std::vector<const Subcommand*>{&kStatus,      &kNamespaces, &kLookup,  &kExplainCodec,
+                                         &kConfigCheck, &kConfigShow, &kMetrics, &kBench};
   return *all;
 }
 

@@ -70,6 +70,7 @@ extern const Subcommand kConfigCheck;
 extern const Subcommand kConfigShow;
 extern const Subcommand kMetrics;
 extern const Subcommand kBench;
+extern const Subcommand kExplainCodec;
 
 // Runs what `args` (without the program's name) asks for. Exit codes: 0 done, 1 failed, 2 wrong
 // use.

@@ -28,8 +28,8 @@ Outcome RunWith(std::vector<std::string> args) {
 TEST(SubcommandTest, HelpNamesEverySubcommand) {
   const Outcome outcome = RunWith({"--help"});
   EXPECT_EQ(outcome.code, 0);
-  for (const char* name :
-       {"status", "namespaces", "lookup", "config check", "config show", "metrics", "bench"}) {
+  for (const char* name : {"status", "namespaces", "lookup", "explain codec", "config check",
+                           "config show", "metrics", "bench"}) {
     EXPECT_THAT(outcome.out, HasSubstr(name));
   }
 }

@@ -177,13 +177,15 @@ constexpr Form kForms[] = {
     BodyForm<wire::SubscribeEvent>(Kind::kSubscribeEvent),
     BodyForm<wire::Cancel>(Kind::kCancel),
     {Kind::kPing, RewriteHead, FitBody<0>},
+    BodyForm<wire::Probe>(Kind::kProbe),
+    {Kind::kProbeReply, RewriteHead, FitBody<0>},
     {Kind::kPong, RewriteHead, FitBody<0>},
     BodyForm<wire::ReportBad>(Kind::kReportBad),
     BodyForm<wire::Renew>(Kind::kRenew),
     BodyForm<wire::RenewReply>(Kind::kRenewReply),
     ListForm<wire::Error, char, &wire::Error::text_bytes, kHeaderBytesMax>::Of(Kind::kError),
 };
-static_assert(std::size(kForms) == static_cast<size_t>(Kind::kError));
+static_assert(std::size(kForms) == static_cast<size_t>(Kind::kProbeReply));
 
 const Form* FormOf(Kind kind) {
   for (const Form& form : kForms) {

@@ -1,0 +1,119 @@
+#include "client/probe_op.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/status_macros.h"
+#include "client/core_services.h"
+
+namespace forebay {
+namespace {
+
+constexpr int kLatencies = 3;
+// Of many bytes: the first one warms the path up.
+constexpr int kTransfers = 2;
+
+}  // namespace
+
+ProbeOp::ProbeOp(CoreServices& services, uint64_t id, ClientNamespace& ns, Nanos deadline,
+                 std::function<void()> done)
+    : ClientOp(services, id, deadline), ns_(ns), done_(std::move(done)) {
+  for (const std::unique_ptr<DaemonLink>& link : ns_.links) {
+    if (!link->ready() || link->path() == PathChoice::kLocal) continue;
+    link->NoteProbeBegun(services.clock.Now());
+    Ask(*link, paths_[link->index()], 0);
+  }
+}
+
+void ProbeOp::Ask(DaemonLink& link, Path& path, uint32_t bytes) {
+  path.request = link.BeginRequest(*this);
+  path.asked_at = services().clock.Now();
+  wire::Probe probe;
+  probe.reply_bytes = bytes;
+  wire::Writer writer(wire::Kind::kProbe, path.request, probe);
+  link.Send(writer.Take());
+}
+
+void ProbeOp::Advance(Nanos now) {
+  if (done()) return;
+  if (cancelled() || now >= deadline()) {
+    TellDone();
+    SetWakeAt(kForever);
+    std::vector<uint16_t> unanswered;
+    for (const auto& [daemon, path] : paths_) {
+      if (!path.landing) unanswered.push_back(daemon);
+      // Closing hands the memory back; only a namespace that closes is in such a hurry.
+      if (path.landing && cancelled()) ns_.links[daemon]->Abort(absl::CancelledError("closed"));
+    }
+    for (uint16_t daemon : unanswered) End(daemon);
+  }
+  if (!paths_.empty()) return;
+  SetDone();
+  TellDone();
+}
+
+void ProbeOp::TellDone() {
+  if (done_) std::exchange(done_, nullptr)();
+}
+
+absl::StatusOr<Landing> ProbeOp::OnReply(DaemonLink& link, uint64_t request, wire::Reader& reader,
+                                         uint64_t payload_bytes) {
+  WakeUp();
+  link.EndRequest(request);
+  Path& path = paths_.at(link.index());
+  path.request = 0;
+  if (reader.kind() == wire::Kind::kError) {
+    absl::Status told;
+    FB_RETURN_IF_ERROR(wire::ReadError(reader, &told));
+    End(link.index());
+    return Landing::Drop();
+  }
+  if (reader.kind() != wire::Kind::kProbeReply || payload_bytes > wire::kProbeBytesMax) {
+    return absl::InvalidArgumentError("an answer to a probe of another kind");
+  }
+  FB_RETURN_IF_ERROR(reader.Finish());
+  if (payload_bytes == 0) {
+    path.latency = std::min(path.latency, services().clock.Now() - path.asked_at);
+    Ask(link, path, ++path.latencies < kLatencies ? 0 : wire::kProbeBytesMax);
+    return Landing::Drop();
+  }
+  path.memory = services().buffers.Take(payload_bytes);
+  path.landing = true;
+  Landing landing;
+  landing.segments.push_back({path.memory.span().first(payload_bytes), nullptr});
+  landing.token = link.NewLanding(*this);
+  return landing;
+}
+
+void ProbeOp::OnLanded(DaemonLink& link, uint64_t /*token*/, const absl::Status& status) {
+  WakeUp();
+  Path& path = paths_.at(link.index());
+  path.landing = false;
+  services().buffers.Give(std::move(path.memory));
+  path.transfer = std::min(path.transfer, services().clock.Now() - path.asked_at - path.latency);
+  const bool again = status.ok() && link.ready() && !cancelled() && ++path.transfers < kTransfers;
+  if (again) {
+    Ask(link, path, wire::kProbeBytesMax);
+    return;
+  }
+  if (status.ok()) {
+    link.NoteProbe(path.latency, static_cast<double>(wire::kProbeBytesMax) /
+                                     static_cast<double>(std::max<Nanos>(path.transfer, 1)));
+  }
+  End(link.index());
+}
+
+void ProbeOp::OnRequestLost(DaemonLink& link, uint64_t /*request*/, const absl::Status& /*why*/) {
+  WakeUp();
+  paths_.at(link.index()).request = 0;
+  End(link.index());
+}
+
+void ProbeOp::End(uint16_t daemon) {
+  const auto it = paths_.find(daemon);
+  if (it->second.request != 0) ns_.links[daemon]->EndRequest(it->second.request);
+  services().buffers.Give(std::move(it->second.memory));
+  paths_.erase(it);
+}
+
+}  // namespace forebay
