@@ -18,7 +18,7 @@ namespace forebay {
 absl::Span<const absl::string_view> AutoCodecs();
 
 // Measures the rates of each of AutoCodecs() on made-up keys and values, and of a copy, in some
-// 20 ms: what a process knows of its codecs before it has used them.
+// 50 ms: what a process knows of its codecs before it has used them.
 struct MeasuredRates {
   std::vector<CodecRates> codecs;  // in the order of AutoCodecs()
   double copy_bytes_per_ns = 0;

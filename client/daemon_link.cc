@@ -36,7 +36,7 @@ bool IsRefusal(const absl::Status& status) {
 // A weight of a quarter: a change shows after a few samples, and one slow transfer does not.
 constexpr double kAverageWeight = 0.25;
 // Through a socket and the kernel, of the rate of a plain copy.
-constexpr double kTransportCopyShare = 0.4;
+constexpr double kTransportCopyShare = 0.3;
 // Smaller transfers measure latency, not bandwidth.
 constexpr uint64_t kTransferBytesMin = 256 << 10;
 

@@ -10,8 +10,13 @@ namespace forebay {
 namespace {
 
 constexpr int kLatencies = 3;
-// Of many bytes: the first one warms the path up.
-constexpr int kTransfers = 2;
+// The first transfer warms the path up; another follows where it is soon done, so that the last is
+// long against the bursts which links let through.
+struct Transfer {
+  uint32_t bytes;
+  double least_bytes_per_ns;  // that the one before reached
+};
+constexpr Transfer kTransfers[] = {{256u << 10, 0}, {4u << 20, 0.05}, {16u << 20, 0.5}};
 
 }  // namespace
 
@@ -28,6 +33,7 @@ ProbeOp::ProbeOp(CoreServices& services, uint64_t id, ClientNamespace& ns, Nanos
 void ProbeOp::Ask(DaemonLink& link, Path& path, uint32_t bytes) {
   path.request = link.BeginRequest(*this);
   path.asked_at = services().clock.Now();
+  path.bytes = bytes;
   wire::Probe probe;
   probe.reply_bytes = bytes;
   wire::Writer writer(wire::Kind::kProbe, path.request, probe);
@@ -74,7 +80,7 @@ absl::StatusOr<Landing> ProbeOp::OnReply(DaemonLink& link, uint64_t request, wir
   FB_RETURN_IF_ERROR(reader.Finish());
   if (payload_bytes == 0) {
     path.latency = std::min(path.latency, services().clock.Now() - path.asked_at);
-    Ask(link, path, ++path.latencies < kLatencies ? 0 : wire::kProbeBytesMax);
+    Ask(link, path, ++path.latencies < kLatencies ? 0 : kTransfers[0].bytes);
     return Landing::Drop();
   }
   path.memory = services().buffers.Take(payload_bytes);
@@ -90,16 +96,16 @@ void ProbeOp::OnLanded(DaemonLink& link, uint64_t /*token*/, const absl::Status&
   Path& path = paths_.at(link.index());
   path.landing = false;
   services().buffers.Give(std::move(path.memory));
-  path.transfer = std::min(path.transfer, services().clock.Now() - path.asked_at - path.latency);
-  const bool again = status.ok() && link.ready() && !cancelled() && ++path.transfers < kTransfers;
-  if (again) {
-    Ask(link, path, wire::kProbeBytesMax);
-    return;
+  const Nanos took = std::max<Nanos>(services().clock.Now() - path.asked_at - path.latency, 1);
+  const double rate = static_cast<double>(path.bytes) / static_cast<double>(took);
+  if (status.ok() && link.ready() && !cancelled()) {
+    for (const Transfer& next : kTransfers) {
+      if (next.bytes <= path.bytes || rate < next.least_bytes_per_ns) continue;
+      Ask(link, path, next.bytes);
+      return;
+    }
   }
-  if (status.ok()) {
-    link.NoteProbe(path.latency, static_cast<double>(wire::kProbeBytesMax) /
-                                     static_cast<double>(std::max<Nanos>(path.transfer, 1)));
-  }
+  if (status.ok()) link.NoteProbe(path.latency, rate);
   End(link.index());
 }
 

@@ -28,10 +28,9 @@ class ProbeOp final : public ClientOp {
  private:
   struct Path {
     Nanos asked_at = 0;
+    uint32_t bytes = 0;        // asked for
     Nanos latency = kForever;  // the least of some
     int latencies = 0;
-    Nanos transfer = kForever;  // of many bytes, likewise
-    int transfers = 0;
     uint64_t request = 0;
     bool landing = false;
     BufferPool::Buffer memory;

@@ -32,7 +32,7 @@ inline constexpr uint32_t kPutItemsMax = 256;
 inline constexpr uint32_t kLocationsMax = 2048;  // SlotLocations in a LookupReply
 inline constexpr uint32_t kLeaseMsMax = 30'000;
 inline constexpr uint32_t kSubscribeMsMax = 600'000;
-inline constexpr uint32_t kProbeBytesMax = 1u << 20;
+inline constexpr uint32_t kProbeBytesMax = 16u << 20;
 
 enum class Kind : uint8_t {
   kHello = 1,

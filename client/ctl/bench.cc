@@ -94,6 +94,7 @@ absl::Status RunBench(const Context& context, const Flags& flags) {
   options.daemons = {{context.daemon, 1.0}};
   options.token = context.token;
   options.name = "forebayctl bench";
+  options.codec = "raw";  // what is published here is noise
   FB_ASSIGN_OR_RETURN(options.path, ParsePath(flags.Get("--path", "auto")));
   FB_ASSIGN_OR_RETURN(const std::unique_ptr<PoolClient> client,
                       PoolClient::Connect(std::move(options)));

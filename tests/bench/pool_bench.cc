@@ -145,6 +145,7 @@ absl::StatusOr<std::unique_ptr<PoolUnderTest>> PoolUnderTest::Open(const DaemonP
   options.daemons = {{daemon.control(), 1.0}};
   options.progress = progress;
   options.name = "bench";
+  options.codec = "raw";  // what is published here is noise
   options.default_deadline = kDeadline;
   FB_ASSIGN_OR_RETURN(options.path, ParsePath(path));
   FB_ASSIGN_OR_RETURN(pool->client_, PoolClient::Connect(std::move(options)));
