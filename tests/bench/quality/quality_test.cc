@@ -1,0 +1,150 @@
+// The quality that the codecs must keep, on small real models: a change that costs more fails.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "base/testing/status_matchers.h"
+#include "tests/bench/quality/row.h"
+
+namespace forebay::bench {
+namespace {
+
+using examples::Checkpoint;
+
+// Bounds of the mean KL, in nats.
+const std::map<std::string, double>& KlBounds() {
+  static const auto* bounds =
+      new std::map<std::string, double>{{"raw", 0},     {"lossless", 0}, {"lossless_fast", 0},
+                                        {"int8", 3e-3}, {"k8v4", 6e-3},  {"int4", 4e-2}};
+  return *bounds;
+}
+
+// Texts by the model itself, measured through one codec.
+class QualityTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  static constexpr uint32_t kTextTokens = 256;
+  static constexpr uint64_t kTexts = 2;
+
+  void SetUp() override {
+    const std::string path = std::string(FOREBAY_SOURCE_DIR) + "/" + GetParam();
+    if (!std::filesystem::exists(path)) GTEST_SKIP() << "skipped: " << path << " is absent";
+    absl::StatusOr<Checkpoint> model = Checkpoint::Load(path);
+    FB_ASSERT_OK(model);
+    model_ = std::make_unique<Checkpoint>(*std::move(model));
+    for (uint64_t seed = 0; seed < kTexts; ++seed) {
+      texts_.push_back(ComputeReference(*model_, SampleText(*model_, kTextTokens, seed, {})));
+    }
+  }
+
+  QualityRow Through(const std::string& codec_name) {
+    const auto codec = CodecRegistry::Default().FindByName(codec_name);
+    FB_EXPECT_OK(codec);
+    std::vector<SequenceQuality> qualities;
+    for (const Reference& text : texts_) {
+      absl::StatusOr<SequenceQuality> quality = Evaluate(*model_, text, **codec);
+      FB_EXPECT_OK(quality);
+      qualities.push_back(*std::move(quality));
+    }
+    return Summarize(qualities, kTextTokens);
+  }
+
+  std::unique_ptr<Checkpoint> model_;
+  std::vector<Reference> texts_;
+};
+
+TEST_P(QualityTest, EachCodecKeepsItsBound) {
+  for (const auto& [name, bound] : KlBounds()) {
+    const QualityRow row = Through(name);
+    EXPECT_LE(row.steps.kl, bound) << name;
+    if (bound > 0) {
+      EXPECT_GT(row.steps.kl, 0) << name << " has no loss: is it measured at all?";
+      EXPECT_LT(row.bytes.all.bits(), 16) << name;
+      continue;
+    }
+    EXPECT_EQ(row.kl_p99, 0) << name;
+    EXPECT_EQ(row.steps.top1, 1) << name;
+    EXPECT_EQ(row.steps.ppl_ratio, 1) << name;
+    EXPECT_EQ(row.same_greedy_tokens, kGreedyTokens) << name;
+    EXPECT_EQ(row.all_layers.attention.value(), 0) << name;
+    EXPECT_EQ(row.all_layers.attention_exact.value(), 0) << name;
+  }
+}
+
+// Fewer bits cost more: the order in which the names are listed.
+TEST_P(QualityTest, BitsAndErrorsAreOrdered) {
+  const QualityRow int8 = Through("int8"), k8v4 = Through("k8v4"), int2 = Through("int2");
+  EXPECT_GT(int8.bytes.all.bits(), k8v4.bytes.all.bits());
+  EXPECT_GT(k8v4.bytes.all.bits(), int2.bytes.all.bits());
+  EXPECT_LT(int8.steps.kl, k8v4.steps.kl);
+  EXPECT_LT(k8v4.steps.kl, int2.steps.kl);
+  EXPECT_LT(int8.all_layers.attention_exact.value(), int2.all_layers.attention_exact.value());
+  // Of k8v4 the keys are int8's.
+  EXPECT_EQ(k8v4.bytes.keys.bits(), int8.bytes.keys.bits());
+  EXPECT_LT(k8v4.bytes.values.bits(), int8.bytes.values.bits());
+}
+
+// Masks that keep everything change no bit of what follows; those that drop, do.
+TEST_P(QualityTest, KeepingAllTokensIsExact) {
+  const Prefix prefix = ComputePrefix(*model_, texts_[0].tokens, {kTextTokens / 2});
+  for (const RetentionPolicy& policy : RetentionPolicies()) {
+    for (const double kept : {1.0, 0.5}) {
+      const auto masks = policy.plan(prefix.masses[0], kept);
+      FB_ASSERT_OK(masks);
+      const QualityRow row =
+          Summarize({EvaluateMasks(*model_, texts_[0], prefix, *masks)}, kTextTokens);
+      EXPECT_EQ(row.steps.kl == 0, kept == 1) << policy.name;
+      EXPECT_EQ(row.steps.count, kTextTokens / 2 - 1);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, QualityTest,
+                         ::testing::Values("examples/models/forebay_tiny.bin",
+                                           "../shared/data/models/stories260K.bin"),
+                         [](const auto& test) {
+                           return std::filesystem::path(test.param).stem().string();
+                         });
+
+class NeedleQualityTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    absl::StatusOr<Checkpoint> model =
+        Checkpoint::Load(std::string(FOREBAY_SOURCE_DIR) + "/examples/models/forebay_tiny.bin");
+    FB_ASSERT_OK(model);
+    model_ = std::make_unique<Checkpoint>(*std::move(model));
+    ASSERT_TRUE(NeedleTest::Suits(*model_));
+    needles_ = std::make_unique<NeedleTest>(*model_, /*cases_a_depth=*/2);
+    ASSERT_GE(needles_->case_count(), 8u);
+  }
+
+  std::unique_ptr<Checkpoint> model_;
+  std::unique_ptr<NeedleTest> needles_;
+};
+
+// Codecs lose no answer; a window that the needle is not in loses it for certain.
+TEST_F(NeedleQualityTest, AnswersSurviveCodingAndNotBeingDropped) {
+  for (const char* name : {"raw", "int8", "int4"}) {
+    const auto shares = needles_->Through(**CodecRegistry::Default().FindByName(name));
+    FB_ASSERT_OK(shares);
+    for (const double share : *shares) EXPECT_GE(share, name[3] == '4' ? 0.5 : 1.0) << name;
+  }
+  const RetentionPolicy& streaming = RetentionPolicies()[0];
+  for (const auto moment :
+       {NeedleTest::Moment::kBeforeQuestion, NeedleTest::Moment::kAfterQuestion}) {
+    const auto half = needles_->Under(streaming, 0.5, moment);
+    FB_ASSERT_OK(half);
+    EXPECT_EQ((*half)[1], 0);
+    EXPECT_EQ((*half)[4], 1);
+    const auto all = needles_->Under(streaming, 1, moment);
+    FB_ASSERT_OK(all);
+    EXPECT_THAT(*all, ::testing::Each(1.0));
+  }
+}
+
+}  // namespace
+}  // namespace forebay::bench
