@@ -14,6 +14,7 @@ constexpr uint32_t kChunkTokens = 32;
 // Partial sums of a dot product: a fixed number, so that the compiler may keep them in one vector
 // register without changing the order of additions.
 constexpr size_t kLanes = 16;
+constexpr size_t kWideChannels = 64;  // of a head, summed at once
 
 // The hot loop is compiled for wider registers too, and the processor chooses. Lanes are summed
 // apart and nothing is fused, so every variant gives the same bits. (A sanitizer's runtime is not
@@ -24,7 +25,9 @@ constexpr size_t kLanes = 16;
 #define FB_WIDE_CLONES __attribute__((target_clones("default", "avx2", "avx512f")))
 #endif
 
-inline __attribute__((always_inline)) float Dot(const float* a, const float* b, size_t count) {
+#define FB_INLINE inline __attribute__((always_inline))
+
+FB_INLINE float Dot(const float* a, const float* b, size_t count) {
   float lanes[kLanes] = {};
   size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
@@ -78,15 +81,38 @@ void SoftMax(float* scores, size_t count) {
   for (size_t i = 0; i < count; ++i) scores[i] /= sum;
 }
 
-// out += scores . values, of one head; token by token, so that the order of additions is fixed.
-void AddValues(const Checkpoint& model, PagedCache& cache, uint32_t layer, size_t kv_offset,
-               absl::Span<const float> scores, float* out) {
-  const size_t head_dim = model.head_dim();
-  std::fill(out, out + head_dim, 0.0f);
-  for (uint32_t i = 0; i < scores.size(); ++i) {
+// scores[i] = q . row i * scale
+FB_WIDE_CLONES void Score(const float* q, const float* const* rows, size_t offset, size_t head_dim,
+                          float scale, float* scores, size_t count) {
+  for (size_t i = 0; i < count; ++i) scores[i] = Dot(q, rows[i] + offset, head_dim) * scale;
+}
+
+// `width` channels of the sum of scores[i] * row i, row by row; in registers where width is known.
+FB_INLINE void AddRows(const float* scores, const float* const* rows, size_t offset, size_t width,
+                       float* out, size_t count) {
+  float sums[kWideChannels] = {};
+  for (size_t i = 0; i < count; ++i) {
     if (scores[i] == 0) continue;  // dropped: its memory may hold anything
-    const float* v = cache.Value(layer, i) + kv_offset;
-    for (size_t c = 0; c < head_dim; ++c) out[c] += scores[i] * v[c];
+    const float* row = rows[i] + offset;
+    for (size_t c = 0; c < width; ++c) sums[c] += scores[i] * row[c];
+  }
+  std::copy(sums, sums + width, out);
+}
+
+FB_WIDE_CLONES void SumRows(const float* scores, const float* const* rows, size_t offset,
+                            size_t head_dim, float* out, size_t count) {
+  size_t c = 0;
+  for (; c + kWideChannels <= head_dim; c += kWideChannels) {
+    AddRows(scores, rows, offset + c, kWideChannels, out + c, count);
+  }
+  for (; c + 8 <= head_dim; c += 8) AddRows(scores, rows, offset + c, 8, out + c, count);
+  if (c < head_dim) AddRows(scores, rows, offset + c, head_dim - c, out + c, count);
+}
+
+void Drop(const RetentionMask& mask, uint32_t kv_head, absl::Span<float> scores) {
+  const uint32_t scope = mask.ScopeOf(kv_head);
+  for (uint32_t i = 0; i < std::min<size_t>(mask.tokens, scores.size()); ++i) {
+    if (!mask.Keeps(scope, i)) scores[i] = -std::numeric_limits<float>::infinity();
   }
 }
 
@@ -97,22 +123,24 @@ void Attend(const Checkpoint& model, PagedCache& cache, uint32_t layer, uint32_t
   const size_t head_dim = model.head_dim(), dim = model.dim;
   const uint32_t share = model.head_count / model.kv_head_count;
   const float scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
-  const RetentionMask* mask = hooks.masks.empty() ? nullptr : &hooks.masks[layer];
-  std::vector<float> scores(position + queries.size() / dim);
-  for (uint32_t t = 0; t < queries.size() / dim; ++t) {
+  const auto count = static_cast<uint32_t>(queries.size() / dim);
+  std::vector<const float*> keys(position + count), values(position + count);
+  for (uint32_t i = 0; i < keys.size(); ++i) {
+    keys[i] = cache.Key(layer, i);
+    values[i] = cache.Value(layer, i);
+  }
+  std::vector<float> scores(position + count);
+  for (uint32_t t = 0; t < count; ++t) {
     const absl::Span<float> visible(scores.data(), position + t + 1);
     for (uint32_t head = 0; head < model.head_count; ++head) {
       const float* q = &queries[t * dim + head * head_dim];
-      const size_t kv_offset = head / share * head_dim;
-      for (uint32_t i = 0; i < visible.size(); ++i) {
-        const bool dropped =
-            mask != nullptr && i < mask->tokens && !mask->Keeps(mask->ScopeOf(head / share), i);
-        visible[i] = dropped ? -std::numeric_limits<float>::infinity()
-                             : Dot(q, cache.Key(layer, i) + kv_offset, head_dim) * scale;
-      }
+      const size_t offset = head / share * head_dim;
+      Score(q, keys.data(), offset, head_dim, scale, visible.data(), visible.size());
+      if (!hooks.masks.empty()) Drop(hooks.masks[layer], head / share, visible);
       SoftMax(visible.data(), visible.size());
       if (hooks.probabilities) hooks.probabilities(layer, position + t, head, visible);
-      AddValues(model, cache, layer, kv_offset, visible, &outputs[t * dim + head * head_dim]);
+      SumRows(visible.data(), values.data(), offset, head_dim, &outputs[t * dim + head * head_dim],
+              visible.size());
     }
   }
 }
