@@ -86,7 +86,7 @@ NeedleTest::NeedleTest(const Checkpoint& model, uint32_t cases_a_depth) : model_
     }
     for (size_t depth = 0; depth < kNeedleDepths.size(); ++depth) {
       std::vector<uint32_t> tokens = BytesOf(NeedleText(&random, filler, kNeedleDepths[depth]));
-      Prefix prefix = ComputePrefix(model, tokens, {kPagedTokens, kContextTokens - 1});
+      Prefix prefix = ComputePrefix(model, tokens, {kPagedTokens, kContextTokens});
       Case c{depth, std::move(tokens), std::move(prefix)};
       if (Answers(c, c.prefix.cache, kContextTokens - 1, {})) cases_.push_back(std::move(c));
     }

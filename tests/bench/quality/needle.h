@@ -29,7 +29,7 @@ class NeedleTest {
   absl::StatusOr<NeedleShares> Through(const Codec& codec) const;
 
   // Tokens are dropped either before the question is asked, as a pool has to, or after the prompt
-  // has been read to its end, as an engine can.
+  // has been read to its end and the first digit is out, as an engine can.
   enum class Moment : uint8_t { kBeforeQuestion, kAfterQuestion };
   absl::StatusOr<NeedleShares> Under(const RetentionPolicy& policy, double fraction,
                                      Moment moment) const;

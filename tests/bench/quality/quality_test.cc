@@ -16,14 +16,22 @@ namespace {
 using examples::Checkpoint;
 using ::testing::Each;
 
+// A model, and the mean KL that each codec may reach on it: about three times what it does reach.
+struct Model {
+  const char* path;
+  double int8;
+  double k8v4;
+  double int4;
+};
+
 // Texts by the model itself, measured through one codec.
-class QualityTest : public ::testing::TestWithParam<const char*> {
+class QualityTest : public ::testing::TestWithParam<Model> {
  protected:
   static constexpr uint32_t kTextTokens = 256;
   static constexpr uint64_t kTexts = 2;
 
   void SetUp() override {
-    const std::string path = std::string(FOREBAY_SOURCE_DIR) + "/" + GetParam();
+    const std::string path = std::string(FOREBAY_SOURCE_DIR) + "/" + GetParam().path;
     if (!std::filesystem::exists(path)) GTEST_SKIP() << "skipped: " << path << " is absent";
     absl::StatusOr<Checkpoint> model = Checkpoint::Load(path);
     FB_ASSERT_OK(model);
@@ -66,9 +74,9 @@ TEST_P(QualityTest, EachCodecKeepsItsBound) {
   ExpectExact(lossless);
   ExpectExact(Through("lossless_fast"));
   const QualityRow int8 = Through("int8"), k8v4 = Through("k8v4"), int4 = Through("int4");
-  EXPECT_LE(int8.steps.kl, 3e-3);
-  EXPECT_LE(k8v4.steps.kl, 6e-3);
-  EXPECT_LE(int4.steps.kl, 4e-2);
+  EXPECT_LE(int8.steps.kl, GetParam().int8);
+  EXPECT_LE(k8v4.steps.kl, GetParam().k8v4);
+  EXPECT_LE(int4.steps.kl, GetParam().int4);
   // Fewer bits cost more; and a loss of nothing would mean that nothing was measured.
   EXPECT_GT(int8.steps.kl, 0);
   EXPECT_LT(int8.steps.kl, k8v4.steps.kl);
@@ -76,6 +84,8 @@ TEST_P(QualityTest, EachCodecKeepsItsBound) {
   EXPECT_LT(lossless.bytes.all.bits(), 16);
   EXPECT_LT(int8.bytes.all.bits(), lossless.bytes.all.bits());
   EXPECT_LT(k8v4.bytes.all.bits(), int8.bytes.all.bits());
+  // A control: the bounds can be broken.
+  EXPECT_GT(Through("int2").steps.kl, GetParam().int4);
   // Of k8v4 the keys are int8's.
   EXPECT_EQ(k8v4.bytes.keys.bits(), int8.bytes.keys.bits());
   EXPECT_LT(k8v4.bytes.values.bits(), int8.bytes.values.bits());
@@ -96,12 +106,11 @@ TEST_P(QualityTest, KeepingAllTokensIsExact) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, QualityTest,
-                         ::testing::Values("examples/models/forebay_tiny.bin",
-                                           "../shared/data/models/stories260K.bin"),
-                         [](const auto& test) {
-                           return std::filesystem::path(test.param).stem().string();
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Models, QualityTest,
+    ::testing::Values(Model{"examples/models/forebay_tiny.bin", 5e-5, 6e-4, 2e-3},
+                      Model{"../shared/data/models/stories260K.bin", 1e-3, 2e-3, 1e-2}),
+    [](const auto& test) { return std::filesystem::path(test.param.path).stem().string(); });
 
 class NeedleQualityTest : public ::testing::Test {
  protected:

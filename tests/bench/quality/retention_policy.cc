@@ -1,5 +1,7 @@
 #include "tests/bench/quality/retention_policy.h"
 
+#include <algorithm>
+
 #include "base/status_macros.h"
 
 namespace forebay::bench {
@@ -57,7 +59,8 @@ const std::vector<RetentionPolicy>& RetentionPolicies() {
       {"snapkv", [](const MassRecorder& mass, double fraction) {
          ObservationOptions options;
          options.budget = RetentionBudget::Fraction(fraction);
-         options.window_tokens = MassRecorder::kWindowTokens;
+         const auto half = static_cast<uint32_t>(fraction * mass.tokens() / 2);
+         options.window_tokens = std::min(MassRecorder::kWindowTokens, half);
          return PlanObservationWindow(mass.window(), options);
        }}};
   return *policies;
