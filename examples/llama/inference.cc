@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/check.h"
 
@@ -13,6 +14,7 @@ constexpr uint32_t kChunkTokens = 32;
 // Partial sums of a dot product: a fixed number, so that the compiler may keep them in one vector
 // register without changing the order of additions.
 constexpr size_t kLanes = 16;
+constexpr size_t kWideChannels = 64;  // of a head, summed at once
 
 // The hot loop is compiled for wider registers too, and the processor chooses. Lanes are summed
 // apart and nothing is fused, so every variant gives the same bits. (A sanitizer's runtime is not
@@ -23,7 +25,9 @@ constexpr size_t kLanes = 16;
 #define FB_WIDE_CLONES __attribute__((target_clones("default", "avx2", "avx512f")))
 #endif
 
-inline __attribute__((always_inline)) float Dot(const float* a, const float* b, size_t count) {
+#define FB_INLINE inline __attribute__((always_inline))
+
+FB_INLINE float Dot(const float* a, const float* b, size_t count) {
   float lanes[kLanes] = {};
   size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
@@ -77,7 +81,69 @@ void SoftMax(float* scores, size_t count) {
   for (size_t i = 0; i < count; ++i) scores[i] /= sum;
 }
 
+// scores[i] = q . row i * scale
+FB_WIDE_CLONES void Score(const float* q, const float* const* rows, size_t offset, size_t head_dim,
+                          float scale, float* scores, size_t count) {
+  for (size_t i = 0; i < count; ++i) scores[i] = Dot(q, rows[i] + offset, head_dim) * scale;
+}
+
+// `width` channels of the sum of scores[i] * row i, row by row; in registers where width is known.
+FB_INLINE void AddRows(const float* scores, const float* const* rows, size_t offset, size_t width,
+                       float* out, size_t count) {
+  float sums[kWideChannels] = {};
+  for (size_t i = 0; i < count; ++i) {
+    if (scores[i] == 0) continue;  // dropped: its memory may hold anything
+    const float* row = rows[i] + offset;
+    for (size_t c = 0; c < width; ++c) sums[c] += scores[i] * row[c];
+  }
+  std::copy(sums, sums + width, out);
+}
+
+FB_WIDE_CLONES void SumRows(const float* scores, const float* const* rows, size_t offset,
+                            size_t head_dim, float* out, size_t count) {
+  size_t c = 0;
+  for (; c + kWideChannels <= head_dim; c += kWideChannels) {
+    AddRows(scores, rows, offset + c, kWideChannels, out + c, count);
+  }
+  for (; c + 8 <= head_dim; c += 8) AddRows(scores, rows, offset + c, 8, out + c, count);
+  if (c < head_dim) AddRows(scores, rows, offset + c, head_dim - c, out + c, count);
+}
+
+void Drop(const RetentionMask& mask, uint32_t kv_head, absl::Span<float> scores) {
+  const uint32_t scope = mask.ScopeOf(kv_head);
+  for (uint32_t i = 0; i < std::min<size_t>(mask.tokens, scores.size()); ++i) {
+    if (!mask.Keeps(scope, i)) scores[i] = -std::numeric_limits<float>::infinity();
+  }
+}
+
 }  // namespace
+
+void Attend(const Checkpoint& model, PagedCache& cache, uint32_t layer, uint32_t position,
+            absl::Span<const float> queries, const ForwardHooks& hooks, absl::Span<float> outputs) {
+  const size_t head_dim = model.head_dim(), dim = model.dim;
+  const uint32_t share = model.head_count / model.kv_head_count;
+  const float scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
+  const auto count = static_cast<uint32_t>(queries.size() / dim);
+  std::vector<const float*> keys(position + count), values(position + count);
+  for (uint32_t i = 0; i < keys.size(); ++i) {
+    keys[i] = cache.Key(layer, i);
+    values[i] = cache.Value(layer, i);
+  }
+  std::vector<float> scores(position + count);
+  for (uint32_t t = 0; t < count; ++t) {
+    const absl::Span<float> visible(scores.data(), position + t + 1);
+    for (uint32_t head = 0; head < model.head_count; ++head) {
+      const float* q = &queries[t * dim + head * head_dim];
+      const size_t offset = head / share * head_dim;
+      Score(q, keys.data(), offset, head_dim, scale, visible.data(), visible.size());
+      if (!hooks.masks.empty()) Drop(hooks.masks[layer], head / share, visible);
+      SoftMax(visible.data(), visible.size());
+      if (hooks.probabilities) hooks.probabilities(layer, position + t, head, visible);
+      SumRows(visible.data(), values.data(), offset, head_dim, &outputs[t * dim + head * head_dim],
+              visible.size());
+    }
+  }
+}
 
 Inference::Inference(const Checkpoint& model, PagedCache& cache) : model_(model), cache_(cache) {
   const size_t chunk = kChunkTokens;
@@ -88,25 +154,24 @@ Inference::Inference(const Checkpoint& model, PagedCache& cache) : model_(model)
   projected_.resize(chunk * std::max(model.dim, 2 * model.kv_dim()));
   gate_.resize(chunk * model.hidden_dim);
   up_.resize(chunk * model.hidden_dim);
-  scores_.resize(model.context_tokens);
   logits_.resize(model.vocabulary);
 }
 
 const std::vector<float>& Inference::Forward(absl::Span<const uint32_t> tokens, uint32_t position,
-                                             const LayerHook& before_layer) {
+                                             const ForwardHooks& hooks) {
   FB_CHECK(!tokens.empty());
   FB_CHECK(position + tokens.size() <= model_.context_tokens);
   FB_CHECK(position + tokens.size() <= cache_.token_capacity());
   for (size_t at = 0; at < tokens.size(); at += kChunkTokens) {
     const absl::Span<const uint32_t> chunk = tokens.subspan(at, kChunkTokens);
     const bool last = at + chunk.size() == tokens.size();
-    Chunk(chunk, position + static_cast<uint32_t>(at), before_layer, last);
+    Chunk(chunk, position + static_cast<uint32_t>(at), hooks, last);
   }
   return logits_;
 }
 
 void Inference::Chunk(absl::Span<const uint32_t> tokens, uint32_t position,
-                      const LayerHook& before_layer, bool last) {
+                      const ForwardHooks& hooks, bool last) {
   const Checkpoint& m = model_;
   const size_t dim = m.dim, kv_dim = m.kv_dim(), hidden = m.hidden_dim, count = tokens.size();
   for (size_t t = 0; t < count; ++t) {
@@ -115,7 +180,7 @@ void Inference::Chunk(absl::Span<const uint32_t> tokens, uint32_t position,
     std::copy(row, row + dim, &x_[t * dim]);
   }
   for (uint32_t layer = 0; layer < m.layer_count; ++layer) {
-    if (before_layer) before_layer(layer);
+    if (hooks.before_layer) hooks.before_layer(layer);
     RmsNorm(x_.data(), m.attention_norm + layer * dim, normed_.data(), dim, count);
     MatMul(m.wq + layer * dim * dim, normed_.data(), q_.data(), dim, dim, count);
     float* k = projected_.data();
@@ -131,7 +196,11 @@ void Inference::Chunk(absl::Span<const uint32_t> tokens, uint32_t position,
       std::copy(k + t * kv_dim, k + (t + 1) * kv_dim, cache_.Key(layer, at));
       std::copy(v + t * kv_dim, v + (t + 1) * kv_dim, cache_.Value(layer, at));
     }
-    Attend(layer, position, static_cast<uint32_t>(count));
+    if (hooks.cached) hooks.cached(layer, position, static_cast<uint32_t>(count));
+    const absl::Span<const float> queries(q_.data(), count * dim);
+    const absl::Span<float> attended(attended_.data(), count * dim);
+    Attend(m, cache_, layer, position, queries, hooks, attended);
+    if (hooks.attended) hooks.attended(layer, position, queries, attended);
     MatMul(m.wo + layer * dim * dim, attended_.data(), projected_.data(), dim, dim, count);
     for (size_t i = 0; i < count * dim; ++i) x_[i] += projected_[i];
 
@@ -144,32 +213,15 @@ void Inference::Chunk(absl::Span<const uint32_t> tokens, uint32_t position,
     MatMul(m.w2 + layer * dim * hidden, gate_.data(), projected_.data(), dim, hidden, count);
     for (size_t i = 0; i < count * dim; ++i) x_[i] += projected_[i];
   }
+  if (hooks.logits) {
+    all_logits_.resize(count * m.vocabulary);
+    RmsNorm(x_.data(), m.final_norm, normed_.data(), dim, count);
+    MatMul(m.output, normed_.data(), all_logits_.data(), m.vocabulary, dim, count);
+    hooks.logits(position, all_logits_);
+  }
   if (!last) return;
   RmsNorm(&x_[(count - 1) * dim], m.final_norm, normed_.data(), dim, 1);
   MatMul(m.output, normed_.data(), logits_.data(), m.vocabulary, dim, 1);
-}
-
-void Inference::Attend(uint32_t layer, uint32_t position, uint32_t token_count) {
-  const size_t head_dim = model_.head_dim(), dim = model_.dim;
-  const size_t share = model_.head_count / model_.kv_head_count;
-  const float scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
-  for (uint32_t t = 0; t < token_count; ++t) {
-    const uint32_t visible = position + t + 1;
-    for (size_t head = 0; head < model_.head_count; ++head) {
-      const float* q = &q_[t * dim + head * head_dim];
-      const size_t kv_offset = head / share * head_dim;
-      for (uint32_t i = 0; i < visible; ++i) {
-        scores_[i] = Dot(q, cache_.Key(layer, i) + kv_offset, head_dim) * scale;
-      }
-      SoftMax(scores_.data(), visible);
-      float* out = &attended_[t * dim + head * head_dim];
-      std::fill(out, out + head_dim, 0.0f);
-      for (uint32_t i = 0; i < visible; ++i) {
-        const float* v = cache_.Value(layer, i) + kv_offset;
-        for (size_t c = 0; c < head_dim; ++c) out[c] += scores_[i] * v[c];
-      }
-    }
-  }
 }
 
 uint32_t Inference::Greedy(const std::vector<float>& logits) {

@@ -13,8 +13,8 @@ namespace forebay::bench {
 namespace {
 
 constexpr char kUsage[] =
-    R"(forebay-bench [fetch|publish|lookup|view|clients|index|codec|peers|all] [--json]
-              [--quick|--smoke] [--peers] [--path=local,tcp,ucx]
+    R"(forebay-bench [fetch|publish|lookup|view|clients|index|codec|quality|peers|all] [--json]
+              [--quick|--smoke] [--peers] [--path=local,tcp,ucx] [--model=FILE]... [--data=FILE]
 
   fetch     parts of 4 KiB to 16 MiB into the caller's buffer, checked; beside memcpy or a socket
   publish   the same the other way
@@ -23,11 +23,14 @@ constexpr char kUsage[] =
   clients   1, 2 and 4 clients at once
   index     the index alone, keys a second
   codec     each codec, encoding and decoding
+  quality   what each codec, and dropping tokens, costs: bits, errors, KL, perplexity, needles
   peers     Redis and Mooncake Store beside us, where they are installed (also --peers)
-  all       all but peers (the default)
+  all       all but peers and quality (the default)
 
   --json    one object a line: name, path, bytes, value, unit, ceiling, ceiling_name, ratio, spread,
-            evidence
+            evidence; quality's objects have names of their own
+  --model   of quality, a llama2.c checkpoint; else those that are found
+  --data    of quality, a file for its objects besides the table
   --quick   fewer sizes and rounds
   --smoke   as little as shows that everything runs
 GB are 1e9 bytes. Ratios are medians over rounds in which ours and the ceiling took turns.
@@ -39,7 +42,7 @@ const std::vector<std::pair<std::string, Bench>>& Benches() {
   static const auto* all = new std::vector<std::pair<std::string, Bench>>{
       {"fetch", BenchFetch}, {"publish", BenchPublish}, {"lookup", BenchLookup},
       {"view", BenchView},   {"clients", BenchClients}, {"index", BenchIndex},
-      {"codec", BenchCodec}, {"peers", BenchPeers}};
+      {"codec", BenchCodec}, {"quality", BenchQuality}, {"peers", BenchPeers}};
   return *all;
 }
 
@@ -59,12 +62,16 @@ int Run(int argc, char** argv) {
       wanted.insert("peers");
     } else if (word.rfind("--path=", 0) == 0) {
       options.paths = absl::StrSplit(word.substr(7), ',');
+    } else if (word.rfind("--model=", 0) == 0) {
+      options.models.push_back(word.substr(8));
+    } else if (word.rfind("--data=", 0) == 0) {
+      options.data_file = word.substr(7);
     } else if (word == "--help") {
       std::cout << kUsage;
       return 0;
     } else if (word == "all") {
       for (const auto& [name, bench] : Benches()) {
-        if (name != "peers") wanted.insert(name);
+        if (name != "peers" && name != "quality") wanted.insert(name);
       }
     } else {
       wanted.insert(word);

@@ -32,6 +32,9 @@ struct BenchOptions {
 #else
   std::vector<std::string> paths = {"local", "tcp"};
 #endif
+  // Of quality: checkpoints (none: those that are found), and a file for its rows as JSON.
+  std::vector<std::string> models;
+  std::string data_file;
 };
 
 // A client of one real daemon over one path, with a namespace whose pages are one part each.
@@ -67,6 +70,8 @@ absl::Status BenchView(const BenchOptions& options, Report* report);
 absl::Status BenchClients(const BenchOptions& options, Report* report);
 absl::Status BenchCodec(const BenchOptions& options, Report* report);
 absl::Status BenchIndex(const BenchOptions& options, Report* report);
+// What codecs and dropped tokens cost in quality; fails for a model that is named and not there.
+absl::Status BenchQuality(const BenchOptions& options, Report* report);
 // Redis and Mooncake Store, where they are installed, beside us in the same run.
 absl::Status BenchPeers(const BenchOptions& options, Report* report);
 

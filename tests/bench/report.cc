@@ -46,6 +46,14 @@ void Report::Add(const Figure& figure) {
        << std::flush;
 }
 
+void Report::Text(const std::string& line) {
+  if (!json_) out_ << line << std::endl;
+}
+
+void Report::Json(const std::string& line) {
+  if (json_) out_ << line << std::endl;
+}
+
 double Quantile(std::vector<double> values, double q) {
   if (values.empty()) return 0;
   std::sort(values.begin(), values.end());

@@ -30,6 +30,9 @@ class Report {
   Report(std::ostream& out, bool json) : out_(out), json_(json) {}
   void Section(const std::string& title);
   void Add(const Figure& figure);
+  // A line of a bench with a form of its own, for the one reader or for the other.
+  void Text(const std::string& line);
+  void Json(const std::string& line);
   const std::vector<Figure>& figures() const { return figures_; }
 
  private:

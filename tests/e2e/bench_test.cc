@@ -49,6 +49,25 @@ TEST(BenchTest, EachFigureIsThereOnEachPathOfThisBuild) {
   }
 }
 
+// Of each codec and policy a row on the model of this checkout.
+TEST(BenchTest, QualityHasARowOfEachCodecAndPolicy) {
+  const std::string model = std::string(FOREBAY_SOURCE_DIR) + "/examples/models/forebay_tiny.bin";
+  const auto outcome = Bench({"quality", "--smoke", "--json", "--model=" + model});
+  FB_ASSERT_OK(outcome);
+  ASSERT_EQ(outcome->exit_code, 0) << outcome->output;
+  for (const char* row : {"\"codec\": \"raw\"", "\"codec\": \"int4\"", "\"policy\": \"streaming\"",
+                          "\"policy\": \"h2o\"", "\"policy\": \"snapkv\"", "\"deciles\": ["}) {
+    EXPECT_THAT(outcome->output, HasSubstr(row));
+  }
+}
+
+TEST(BenchTest, AModelThatIsNotThereIsAnError) {
+  const auto outcome = Bench({"quality", "--smoke", "--model=no/such.bin"});
+  FB_ASSERT_OK(outcome);
+  EXPECT_EQ(outcome->exit_code, 1);
+  EXPECT_THAT(outcome->output, HasSubstr("no/such.bin"));
+}
+
 TEST(BenchTest, WhatItDoesNotKnowIsAnError) {
   const auto name = Bench({"fetsch"});
   FB_ASSERT_OK(name);

@@ -1,0 +1,151 @@
+// What each codec and each policy of retention costs in quality, on small real models.
+
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/status_macros.h"
+#include "tests/bench/pool_bench.h"
+#include "tests/bench/quality/row.h"
+
+namespace forebay::bench {
+namespace {
+
+using examples::Checkpoint;
+
+constexpr double kKeptFractions[] = {0.75, 0.5, 0.25};
+
+// The model that every checkout has, and those that a folder beside it may hold.
+std::vector<std::string> DefaultModels() {
+  const std::string root = FOREBAY_SOURCE_DIR;
+  const std::string shared = absl::StrCat(root, "/../shared/data/models/");
+  return {absl::StrCat(root, "/examples/models/forebay_tiny.bin"),
+          absl::StrCat(shared, "stories260K.bin"), absl::StrCat(shared, "babyllama_tok105.bin")};
+}
+
+// Prints rows as they come, and keeps them as JSON where a file is asked for.
+class QualityReport {
+ public:
+  QualityReport(const BenchOptions& options, Report* report) : report_(report) {
+    if (!options.data_file.empty()) file_.open(options.data_file);
+  }
+  void Text(const std::string& line) { report_->Text(line); }
+  void Row(const QualityRow& row, const std::string& line) {
+    const std::string json = ToJson(row);
+    report_->Json(json);
+    report_->Text(line);
+    if (file_.is_open()) file_ << json << std::endl;
+  }
+  bool failed() const { return !file_.good(); }
+
+ private:
+  Report* report_;
+  std::ofstream file_;
+};
+
+absl::Status BenchCodecs(const Checkpoint& model, absl::Span<const Reference> texts,
+                         const NeedleTest* needles, QualityReport* report) {
+  report->Text(CodecTableHead());
+  for (const auto& codec : CodecRegistry::Default().codecs()) {
+    std::vector<SequenceQuality> qualities;
+    for (const Reference& text : texts) {
+      FB_ASSIGN_OR_RETURN(SequenceQuality quality, Evaluate(model, text, *codec));
+      qualities.push_back(std::move(quality));
+    }
+    QualityRow row = Summarize(qualities, texts[0].tokens.size());
+    row.model = model.name;
+    row.name = std::string(codec->name());
+    if (needles != nullptr) {
+      FB_ASSIGN_OR_RETURN(row.needles, needles->Through(*codec));
+    }
+    report->Row(row, CodecTableLine(row));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status BenchPolicies(const Checkpoint& model, absl::Span<const Reference> texts,
+                           const NeedleTest* needles, QualityReport* report) {
+  report->Text(RetentionTableHead());
+  const auto half = static_cast<uint32_t>(texts[0].tokens.size() / 2 / kPageTokens * kPageTokens);
+  std::vector<Prefix> prefixes;
+  for (const Reference& text : texts) {
+    prefixes.push_back(ComputePrefix(model, text.tokens, {half}));
+  }
+  for (const RetentionPolicy& policy : RetentionPolicies()) {
+    for (const double kept : kKeptFractions) {
+      std::vector<SequenceQuality> qualities;
+      for (size_t i = 0; i < texts.size(); ++i) {
+        FB_ASSIGN_OR_RETURN(const std::vector<RetentionMask> masks,
+                            policy.plan(prefixes[i].masses[0], kept));
+        qualities.push_back(EvaluateMasks(model, texts[i], prefixes[i], masks));
+      }
+      QualityRow row = Summarize(qualities, texts[0].tokens.size());
+      row.model = model.name;
+      row.name = policy.name;
+      row.kept = kept;
+      if (needles != nullptr) {
+        using Moment = NeedleTest::Moment;
+        FB_ASSIGN_OR_RETURN(row.needles, needles->Under(policy, kept, Moment::kBeforeQuestion));
+        FB_ASSIGN_OR_RETURN(row.needles_asked,
+                            needles->Under(policy, kept, Moment::kAfterQuestion));
+      }
+      report->Row(row, RetentionTableLine(row));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status BenchModel(const BenchOptions& options, const Checkpoint& model,
+                        QualityReport* report) {
+  const uint32_t text_count = options.ByEffort(1u, 3u, 8u);
+  const uint32_t tokens = std::min(model.context_tokens / kPageTokens * kPageTokens,
+                                   options.ByEffort(192u, 512u, 1024u));
+  if (tokens < 3 * kPageTokens) {
+    report->Text(absl::StrCat("\n", model.name, ": skipped, its context is too short"));
+    return absl::OkStatus();
+  }
+  std::vector<Reference> texts;
+  for (uint32_t i = 0; i < text_count; ++i) {
+    texts.push_back(ComputeReference(model, SampleText(model, tokens, i, {})));
+  }
+  std::unique_ptr<NeedleTest> needles;
+  if (NeedleTest::Suits(model)) {
+    needles = std::make_unique<NeedleTest>(model, options.ByEffort(1u, 4u, 10u));
+  }
+  report->Text(absl::StrFormat(
+      "\n%s: %d layers, %d x %d, %d texts of its own of %d tokens, pages of %d, bf16; %s",
+      model.name, model.layer_count, model.kv_head_count, model.head_dim(), text_count, tokens,
+      kPageTokens,
+      needles == nullptr ? "answers no needles"
+                         : absl::StrCat(needles->case_count(), " needles answered")));
+  FB_RETURN_IF_ERROR(BenchCodecs(model, texts, needles.get(), report));
+  return BenchPolicies(model, texts, needles.get(), report);
+}
+
+}  // namespace
+
+absl::Status BenchQuality(const BenchOptions& options, Report* report) {
+  QualityReport quality(options, report);
+  quality.Text(
+      "quality against the exact bf16 cache, teacher-forced. bits: of payloads, an element (the "
+      "frames' headers come on top);\nattn1: attention's output with all upstream exact; same64: "
+      "greedy tokens after a coded prefix; needles: answers by depth 0 to 0.9.");
+  const std::vector<std::string> models = options.models.empty() ? DefaultModels() : options.models;
+  for (const std::string& path : models) {
+    if (options.models.empty() && !std::filesystem::exists(path)) {
+      quality.Text(absl::StrCat("\n", std::filesystem::path(path).stem().string(),
+                                ": skipped, no such file"));
+      continue;
+    }
+    FB_ASSIGN_OR_RETURN(const Checkpoint model, Checkpoint::Load(path));
+    FB_RETURN_IF_ERROR(BenchModel(options, model, &quality));
+    if (options.effort == Effort::kSmoke) break;
+  }
+  if (quality.failed()) {
+    return absl::UnavailableError(absl::StrCat("cannot write ", options.data_file));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace forebay::bench
