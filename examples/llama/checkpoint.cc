@@ -109,11 +109,11 @@ absl::StatusOr<Checkpoint> Checkpoint::Load(absl::string_view path) {
   return c;
 }
 
-NamespaceSpec Checkpoint::Namespace(uint32_t page_tokens) const {
+NamespaceSpec Checkpoint::Namespace(uint32_t page_tokens, DType dtype) const {
   NamespaceSpec spec;
   spec.model = name;
   spec.model_revision = revision;
-  spec.layout = KvLayout::Uniform(layer_count, kv_head_count, head_dim(), DType::kFp32, page_tokens,
+  spec.layout = KvLayout::Uniform(layer_count, kv_head_count, head_dim(), dtype, page_tokens,
                                   /*layers_per_part=*/1);
   spec.position_encoding = "rope:interleaved,theta=10000";
   return spec;

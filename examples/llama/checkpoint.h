@@ -48,7 +48,7 @@ struct Checkpoint {
   static absl::StatusOr<Checkpoint> Load(absl::string_view path);
 
   // What makes two pages of this model interchangeable: its weights, its cache's shape and dtype.
-  NamespaceSpec Namespace(uint32_t page_tokens) const;
+  NamespaceSpec Namespace(uint32_t page_tokens, DType dtype = DType::kFp32) const;
 };
 
 }  // namespace forebay::examples

@@ -28,6 +28,10 @@ constexpr char kUsage[] =
                                both:    fetch, compute, publish
   --generate N                 tokens to generate, greedily (32)
   --path auto|local|tcp|ucx    the way to the daemons' data (auto)
+  --cache fp32|bf16            what the KV cache holds (fp32)
+  --page-tokens N              (16)
+  --codec auto|raw|NAME        as what bf16 pages are published (auto)
+  --quality CONTRACT           "exact" (default), "near/fair", "coarse", …
   --ucx-transports T, --ucx-devices D, --ucx-gid-index N
                                what UCX may use here, as in UCX_TLS and UCX_NET_DEVICES
   --compare                    decode: first compute everything without the pool, to compare times
@@ -44,6 +48,8 @@ struct Arguments {
   std::vector<std::string> daemons;
   PathChoice path = PathChoice::kAuto;
   UcxChoice ucx;
+  std::string codec = "auto";
+  Worker::Options worker;
   GenerateOptions generate;
   bool compare = false;
 };
@@ -94,6 +100,20 @@ absl::Status ApplyFlag(const std::string& flag, const std::string& value, Argume
     uint32_t index = 0;
     FB_RETURN_IF_ERROR(ParseNumber(flag, value, &index));
     arguments->ucx.gid_index = static_cast<int>(index);
+  } else if (flag == "--cache") {
+    if (value != "fp32" && value != "bf16") {
+      return absl::InvalidArgumentError("--cache is fp32 or bf16");
+    }
+    arguments->worker.cache = value == "bf16" ? DType::kBf16 : DType::kFp32;
+  } else if (flag == "--page-tokens") {
+    FB_RETURN_IF_ERROR(ParseNumber(flag, value, &arguments->worker.page_tokens));
+    if (arguments->worker.page_tokens == 0 || arguments->worker.page_tokens > 4096) {
+      return absl::InvalidArgumentError("--page-tokens is 1 to 4096");
+    }
+  } else if (flag == "--codec") {
+    arguments->codec = value;
+  } else if (flag == "--quality") {
+    FB_ASSIGN_OR_RETURN(arguments->worker.quality, QualityContract::Parse(value));
   } else if (flag == "--result") {
     arguments->result_file = value;
   } else {
@@ -189,6 +209,7 @@ absl::Status Run(const Arguments& arguments) {
     for (const std::string& daemon : arguments.daemons) options.daemons.push_back({daemon, 1.0});
     options.path = arguments.path;
     options.ucx = arguments.ucx;
+    options.codec = arguments.codec;
     options.name = absl::StrCat("forebay-worker/", arguments.role);
     FB_ASSIGN_OR_RETURN(client, PoolClient::Connect(std::move(options)));
   }
@@ -196,11 +217,11 @@ absl::Status Run(const Arguments& arguments) {
   if (arguments.compare) {
     GenerateOptions alone = arguments.generate;
     alone.token_count = 1;
-    Worker worker(model, nullptr);
+    Worker worker(model, nullptr, arguments.worker);
     FB_ASSIGN_OR_RETURN(const GenerateResult result, worker.Generate(prompt, alone));
     without_pool_ns = result.first_token_ns;
   }
-  Worker worker(model, client.get());
+  Worker worker(model, client.get(), arguments.worker);
   FB_ASSIGN_OR_RETURN(const GenerateResult result, worker.Generate(prompt, arguments.generate));
   std::string lines;
   for (const auto& [name, value] : ResultLines(result, without_pool_ns)) {

@@ -39,8 +39,9 @@ absl::Status Worker::CheckPrompt(absl::Span<const uint32_t> prompt, uint32_t tok
 
 absl::Status Worker::OpenPool(Nanos deadline) {
   if (pool_ != nullptr) return absl::OkStatus();
-  FB_ASSIGN_OR_RETURN(pool_,
-                      client_->OpenNamespace(model_.Namespace(kPageTokens), deadline).Wait());
+  NamespaceSpec spec = model_.Namespace(page_tokens_, options_.cache);
+  spec.quality = options_.quality;
+  FB_ASSIGN_OR_RETURN(pool_, client_->OpenNamespace(std::move(spec), deadline).Wait());
   return absl::OkStatus();
 }
 
@@ -49,12 +50,12 @@ double Worker::ComputeRate(PagedCache& cache) {
   // One page's worth at the start of the sequence; whatever it writes is overwritten by the real
   // run.
   const SystemClock clock;
-  const std::vector<uint32_t> tokens(kPageTokens, 1);
+  const std::vector<uint32_t> tokens(page_tokens_, 1);
   Inference inference(model_, cache);
   const Nanos start = clock.Now();
   inference.Forward(tokens, 0);
   const Nanos taken = std::max<Nanos>(clock.Now() - start, 1);
-  tokens_per_second_ = kPageTokens * 1e9 / static_cast<double>(taken);
+  tokens_per_second_ = page_tokens_ * 1e9 / static_cast<double>(taken);
   return tokens_per_second_;
 }
 
@@ -69,7 +70,7 @@ uint32_t Worker::FetchPrefix(const std::vector<PageKey>& keys, PagedCache& cache
   }
   result->hit_pages = hit->page_count();
   if (hit->page_count() == 0) return 0;
-  const double recompute_ns = hit->page_count() * kPageTokens / ComputeRate(cache) * 1e9;
+  const double recompute_ns = hit->page_count() * page_tokens_ / ComputeRate(cache) * 1e9;
   if (!options.always_fetch && static_cast<double>(hit->fetch_estimate()) > recompute_ns) return 0;
   FetchOptions fetch_options;
   fetch_options.deadline = options.deadline;
@@ -80,6 +81,7 @@ uint32_t Worker::FetchPrefix(const std::vector<PageKey>& keys, PagedCache& cache
     return 0;
   }
   result->fetch = *std::move(fetched);
+  cache.Expand(result->fetch.page_count * page_tokens_);
   return result->fetch.page_count;
 }
 
@@ -88,15 +90,16 @@ absl::StatusOr<GenerateResult> Worker::Generate(absl::Span<const uint32_t> promp
   FB_RETURN_IF_ERROR(CheckPrompt(prompt, options.token_count));
   GenerateResult result;
   const uint32_t total = static_cast<uint32_t>(prompt.size()) + options.token_count;
-  PagedCache cache(model_, kPageTokens, (total + kPageTokens - 1) / kPageTokens + kSpareBlocks);
+  PagedCache cache(model_, page_tokens_, (total + page_tokens_ - 1) / page_tokens_ + kSpareBlocks,
+                   options_.cache);
   FB_CHECK(cache.Reserve(total));
 
   std::vector<PageKey> keys;
   if (client_ != nullptr) {
     result.pool_status = OpenPool(options.deadline);
-    if (result.pool_status.ok()) keys = PageKeysOf(pool_->root(), prompt, kPageTokens);
+    if (result.pool_status.ok()) keys = PageKeysOf(pool_->root(), prompt, page_tokens_);
   }
-  result.prompt_pages = static_cast<uint32_t>(prompt.size()) / kPageTokens;
+  result.prompt_pages = static_cast<uint32_t>(prompt.size()) / page_tokens_;
 
   const SystemClock clock;
   if (!keys.empty() && options.fetch) ComputeRate(cache);
@@ -104,14 +107,19 @@ absl::StatusOr<GenerateResult> Worker::Generate(absl::Span<const uint32_t> promp
   uint32_t known_tokens = 0;
   if (!keys.empty() && options.fetch) {
     // The last token is always computed here: its logits are not in the cache.
-    const size_t usable = (prompt.size() - 1) / kPageTokens;
+    const size_t usable = (prompt.size() - 1) / page_tokens_;
     std::vector<PageKey> wanted(keys.begin(), keys.begin() + std::min(usable, keys.size()));
     if (!wanted.empty()) result.fetched_pages = FetchPrefix(wanted, cache, options, &result);
-    known_tokens = result.fetched_pages * kPageTokens;
+    known_tokens = result.fetched_pages * page_tokens_;
   }
   Inference inference(model_, cache);
+  ForwardHooks hooks;
+  hooks.cached = [&cache](uint32_t layer, uint32_t position, uint32_t token_count) {
+    cache.Round(layer, position, token_count);
+  };
   RunningChecksum hash;
-  const std::vector<float>* logits = &inference.Forward(prompt.subspan(known_tokens), known_tokens);
+  const std::vector<float>* logits =
+      &inference.Forward(prompt.subspan(known_tokens), known_tokens, hooks);
   AddToHash(*logits, &hash);
   result.tokens.push_back(Inference::Greedy(*logits));
   result.first_token_ns = clock.Now() - start;
@@ -128,7 +136,7 @@ absl::StatusOr<GenerateResult> Worker::Generate(absl::Span<const uint32_t> promp
   uint32_t position = static_cast<uint32_t>(prompt.size());
   while (result.tokens.size() < options.token_count) {
     const uint32_t token = result.tokens.back();
-    logits = &inference.Forward({&token, 1}, position++);
+    logits = &inference.Forward({&token, 1}, position++, hooks);
     AddToHash(*logits, &hash);
     result.tokens.push_back(Inference::Greedy(*logits));
   }

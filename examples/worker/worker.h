@@ -39,10 +39,16 @@ struct GenerateResult {
 
 class Worker {
  public:
-  static constexpr uint32_t kPageTokens = 16;
+  struct Options {
+    DType cache = DType::kFp32;  // or kBf16, of which codecs make less
+    uint32_t page_tokens = 16;
+    QualityContract quality;  // of what it publishes, and accepts
+  };
 
   // Borrows both; `client` may be null.
-  Worker(const Checkpoint& model, PoolClient* client) : model_(model), client_(client) {}
+  Worker(const Checkpoint& model, PoolClient* client, const Options& options)
+      : model_(model), client_(client), options_(options), page_tokens_(options.page_tokens) {}
+  Worker(const Checkpoint& model, PoolClient* client) : Worker(model, client, Options()) {}
 
   // INVALID_ARGUMENT for an empty or too long prompt, or a token beyond the vocabulary. A pool that
   // fails is no error: see `pool_status`.
@@ -59,6 +65,8 @@ class Worker {
 
   const Checkpoint& model_;
   PoolClient* client_;
+  const Options options_;
+  const uint32_t page_tokens_;
   std::shared_ptr<PoolNamespace> pool_;
   double tokens_per_second_ = 0;
 };

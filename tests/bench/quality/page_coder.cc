@@ -101,6 +101,7 @@ absl::Status PageCoder::Code(PagedCache& cache, uint32_t page, PageDamage* damag
     FB_ASSIGN_OR_RETURN(const EncodedPart encoded, encode(layout_, part, raw));
     FrameHeader header;
     header.flags = encoded.flags;
+    header.codec_param = PackQuality(encoded.quality);
     FB_RETURN_IF_ERROR(codec_.Decode(
         layout_, part, header, Bytes(payload).first(encoded.payload_bytes), absl::MakeSpan(raw)));
     Scatter(cache, page, layout_, part, &raw, damage);
