@@ -13,7 +13,8 @@ Counter& FetchBytes(MetricRegistry& registry, const char* path) {
 
 }  // namespace
 
-ClientMetrics::ClientMetrics(MetricRegistry& registry)
+ClientMetrics::ClientMetrics(MetricRegistry& registry,
+                             const std::vector<std::string>& daemons)
     : lookups(registry.AddCounter("forebay_client_lookups_total", "Lookups that ended.")),
       pages_hit(registry.AddCounter("forebay_client_pages_hit_total",
                                     "Pages that lookups found usable.")),
@@ -57,6 +58,12 @@ ClientMetrics::ClientMetrics(MetricRegistry& registry)
          registry.AddCounter("forebay_client_encode_nanoseconds_total",
                              "Time that encoding took, by codec.", labels)});
   }
+  for (const std::string& daemon : daemons) {
+    const MetricRegistry::Label labels[] = {{"daemon", daemon}};
+    path_rates_.push_back(&registry.AddGauge("forebay_client_path_bytes_per_second",
+                                             "What a probe of the path to a daemon reached.",
+                                             labels));
+  }
 }
 
 void ClientMetrics::NoteEncode(const Codec& codec, uint64_t raw_bytes, uint64_t payload_bytes,
@@ -68,6 +75,10 @@ void ClientMetrics::NoteEncode(const Codec& codec, uint64_t raw_bytes, uint64_t 
     encoding.ns.Add(static_cast<uint64_t>(took));
     return;
   }
+}
+
+void ClientMetrics::NoteProbe(uint16_t daemon, double bytes_per_ns) {
+  path_rates_[daemon]->Set(static_cast<int64_t>(bytes_per_ns * 1e9));
 }
 
 void ClientMetrics::NoteDecode(uint64_t raw_bytes, Nanos took) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "base/clock.h"
@@ -11,7 +12,8 @@ namespace forebay {
 
 // What a client counts. Owned by its registry.
 struct ClientMetrics {
-  explicit ClientMetrics(MetricRegistry& registry);
+  // `daemons`: their control addresses, in order.
+  ClientMetrics(MetricRegistry& registry, const std::vector<std::string>& daemons);
 
   Counter& lookups;
   Counter& pages_hit;
@@ -34,6 +36,7 @@ struct ClientMetrics {
   // `codec` made `payload_bytes` of `raw_bytes`.
   void NoteEncode(const Codec& codec, uint64_t raw_bytes, uint64_t payload_bytes, Nanos took);
   void NoteDecode(uint64_t raw_bytes, Nanos took);
+  void NoteProbe(uint16_t daemon, double bytes_per_ns);
 
  private:
   struct Encoding {
@@ -43,6 +46,7 @@ struct ClientMetrics {
     Counter& ns;
   };
   std::vector<Encoding> encodings_;  // by codec of the registry
+  std::vector<Gauge*> path_rates_;   // by daemon
 };
 
 }  // namespace forebay

@@ -98,11 +98,16 @@ struct CoreServices {
         opener(the_opener),
         options(std::move(the_options)),
         ports(std::move(factory)),
-        metrics(registry),
+        metrics(registry, ControlsOf(options)),
         random(options.seed),
         codecs(options.codec, options.codec_rates),
         inbox(std::make_shared<SessionInbox>(std::move(wake))) {}
 
+  static std::vector<std::string> ControlsOf(const ClientCoreOptions& options) {
+    std::vector<std::string> controls;
+    for (const DaemonAddress& daemon : options.daemons) controls.push_back(daemon.control);
+    return controls;
+  }
   uint64_t NextId() { return next_id++; }
   // Something wants a turn at `at`.
   void NoteTimer(Nanos at) {

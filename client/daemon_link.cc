@@ -264,10 +264,11 @@ void DaemonLink::NoteProbe(Nanos latency, double bytes_per_ns) {
   if (!probed()) {
     latency_ns_ = latency;
     bytes_per_ns_ = probed_bytes_per_ns_ = bytes_per_ns;
-    return;
+  } else {
+    NoteLatency(latency);
+    probed_bytes_per_ns_ += kAverageWeight * (bytes_per_ns - probed_bytes_per_ns_);
   }
-  NoteLatency(latency);
-  probed_bytes_per_ns_ += kAverageWeight * (bytes_per_ns - probed_bytes_per_ns_);
+  services_.metrics.NoteProbe(index_, probed_bytes_per_ns_);
 }
 
 PathRates DaemonLink::path_rates() const {

@@ -34,7 +34,13 @@ void ReportConflict(NodeCore& core, const Endpoint& endpoint, const wire::PutIte
 bool Present(NodeCore& core, const Endpoint& endpoint, PageRef page, const wire::PutItem& put) {
   const std::optional<FrameHeader> stored = core.store.HeaderOf(page, put.part);
   if (!stored.has_value()) return false;
-  if (stored->payload_checksum != put.header.payload_checksum) ReportConflict(core, endpoint, put);
+  // Two writers may have encoded the same bytes differently, each for its own path.
+  const FrameHeader& other = put.header;
+  const bool alike = stored->codec == other.codec && stored->codec_param == other.codec_param &&
+                     stored->flags == other.flags && stored->payload_bytes == other.payload_bytes;
+  if (alike && stored->payload_checksum != other.payload_checksum) {
+    ReportConflict(core, endpoint, put);
+  }
   return true;
 }
 
