@@ -15,7 +15,7 @@ namespace forebay {
 enum class CodecId : uint8_t { kRaw = 1, kPlanes = 2 };
 
 // Frame flags.
-inline constexpr uint16_t kFrameRetentionMask = 1;  // a retention mask precedes the codes
+inline constexpr uint16_t kFrameRetentionMask = 1;  // tokens are missing: the payload says which
 inline constexpr uint16_t kFrameRawFallback = 2;    // the codec gave up on this part: raw bytes
 inline constexpr uint16_t kFrameWideScale = 4;      // scales in fp32
 inline constexpr uint16_t kFrameDictionary = 8;     // the payload starts with a 32-byte name

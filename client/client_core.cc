@@ -13,6 +13,7 @@
 #include "client/probe_op.h"
 #include "client/publish_op.h"
 #include "client/small_ops.h"
+#include "codec/part_plan.h"
 
 namespace forebay {
 namespace {
@@ -98,7 +99,7 @@ absl::Status ClientCore::CheckForcedCodec(const QualityContract& contract) const
 // Whether a codec is to be chosen and a path's rates are not known, or were measured long ago.
 bool ClientCore::WantsProbes(const ClientNamespace& ns) const {
   if (!services_.codecs.automatic()) return false;
-  if (std::none_of(ns.parts.begin(), ns.parts.end(), IsEncodable)) return false;
+  if (std::none_of(ns.parts.begin(), ns.parts.end(), HasPlanes)) return false;
   const Nanos now = services_.clock.Now();
   return std::any_of(ns.links.begin(), ns.links.end(), [now](const auto& link) {
     return link->ready() && link->path() != PathChoice::kLocal &&

@@ -2,11 +2,6 @@
 
 namespace forebay {
 
-bool IsEncodable(const PartSpec& part) {
-  return part.stream != Stream::kState &&
-         (part.dtype == DType::kBf16 || part.dtype == DType::kFp16);
-}
-
 const Codec& LinkCodec::Choose(const CodecBook& book, const QualityBound& bound,
                                const PathRates& path, uint64_t raw_bytes, uint64_t chunk_bytes) {
   if (!book.automatic()) {

@@ -25,7 +25,4 @@ class LinkCodec {
   absl::btree_map<uint16_t, CodecChoice> choices_;
 };
 
-// Whether parts of this kind can be anything but raw: planes of bf16 or fp16.
-bool IsEncodable(const PartSpec& part);
-
 }  // namespace forebay

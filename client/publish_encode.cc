@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "client/core_services.h"
 #include "client/publish_op.h"
+#include "codec/part_plan.h"
 
 namespace forebay {
 
@@ -19,7 +20,7 @@ void PublishOp::ChooseCodecs(uint16_t daemon) {
   absl::btree_map<uint16_t, const Codec*> by_bound;
   stream.codecs.clear();
   for (const PartSpec& part : ns_.parts) {
-    if (!IsEncodable(part)) {
+    if (!HasPlanes(part)) {
       stream.codecs.push_back(&CodecBook::Find("raw"));
       continue;
     }

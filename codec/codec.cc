@@ -11,13 +11,18 @@
 
 namespace forebay {
 
-size_t RawCodec::PayloadBytesMax(const KvLayout& /*layout*/, const PartSpec& part) const {
+size_t RawCodec::PayloadBytesMax(const KvLayout& /*layout*/, const PartSpec& part,
+                                 const PartPlan& /*plan*/) const {
   return part.raw_bytes;
 }
 
 absl::StatusOr<EncodedPart> RawCodec::Encode(const KvLayout& layout, const PartSpec& part,
-                                             Bytes raw, MutableBytes payload) const {
-  FB_RETURN_IF_ERROR(CheckRoom(*this, layout, part, raw, payload));
+                                             const PartPlan& plan, Bytes raw,
+                                             MutableBytes payload) const {
+  FB_RETURN_IF_ERROR(CheckEncode(*this, layout, part, plan, raw, payload));
+  if (plan.Drops(layout)) {
+    return absl::InvalidArgumentError("a raw frame has every token of its page");
+  }
   if (!raw.empty()) std::memcpy(payload.data(), raw.data(), raw.size());
   return EncodedPart{raw.size(), 0, {}};
 }
@@ -33,13 +38,14 @@ absl::Status RawCodec::Decode(const KvLayout& /*layout*/, const PartSpec& part,
   return absl::OkStatus();
 }
 
-absl::Status CheckRoom(const Codec& codec, const KvLayout& layout, const PartSpec& part, Bytes raw,
-                       MutableBytes payload) {
+absl::Status CheckEncode(const Codec& codec, const KvLayout& layout, const PartSpec& part,
+                         const PartPlan& plan, Bytes raw, MutableBytes payload) {
+  FB_RETURN_IF_ERROR(CheckPartPlan(plan, layout, part));
   if (raw.size() != part.raw_bytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("a part of ", raw.size(), " raw bytes where ", part.raw_bytes, " are due"));
   }
-  const size_t needed = codec.PayloadBytesMax(layout, part);
+  const size_t needed = codec.PayloadBytesMax(layout, part, plan);
   if (payload.size() >= needed) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("room for ", payload.size(), " payload bytes where ", needed, " are needed"));

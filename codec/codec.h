@@ -12,6 +12,7 @@
 #include "base/frame_header.h"
 #include "base/kv_layout.h"
 #include "base/quality.h"
+#include "codec/part_plan.h"
 
 // Part bytes -> the payload of a frame, and back. This header is the guide to the folder.
 namespace forebay {
@@ -19,16 +20,17 @@ namespace forebay {
 // What an encoder made.
 struct EncodedPart {
   size_t payload_bytes = 0;
-  uint16_t flags = 0;    // of the frame's header: kFrameRawFallback, or 0
-  QualityBound quality;  // the weakest classes in it: FrameHeader::codec_param, packed
+  uint16_t flags = 0;       // of the frame's header: kFrameRetentionMask or kFrameRawFallback
+  QualityBound quality;     // the weakest classes in it: FrameHeader::codec_param, packed
+  uint32_t raw_planes = 0;  // under a mask: planes that the codec gave up on
 };
 
 // One way to encode the raw bytes of a part.
 //
 // A part that a codec cannot take (a state, an opaque dtype, numbers that are not finite) stays
 // raw, with kFrameRawFallback, and its frame is one of the raw codec: never a number that was cut
-// off in silence. The same input always
-// gives the same payload. Threads  any; an instance has no state that changes.
+// off in silence. Where a plan drops tokens its mask stays, and those planes alone are raw. The
+// same input always gives the same payload. Threads  any; an instance has no state that changes.
 class Codec {
  public:
   virtual ~Codec() = default;
@@ -36,12 +38,17 @@ class Codec {
   virtual absl::string_view name() const = 0;
   // The classes that it keeps for keys and values (base/quality.h); exact: the same bits come back.
   virtual QualityBound quality() const = 0;
-  // Largest payload of a part: what a writer makes room for.
-  virtual size_t PayloadBytesMax(const KvLayout& layout, const PartSpec& part) const = 0;
-  // Encodes `raw`, a part of `layout` as base/kv_layout.h orders it.
-  //   INVALID_ARGUMENT   `payload` is smaller than PayloadBytesMax, or `raw` is no such part
+  // Largest payload of a part under a plan: what a writer makes room for.
+  virtual size_t PayloadBytesMax(const KvLayout& layout, const PartSpec& part,
+                                 const PartPlan& plan) const = 0;
+  // Encodes `raw`, a part of `layout` as base/kv_layout.h orders it. What is no smaller than that
+  // stays raw, with the rows that the plan drops; but while rows are not there yet, which may hold
+  // anything, it is a payload that no frame can take.
+  //   INVALID_ARGUMENT   `payload` is smaller than PayloadBytesMax, `raw` is no such part, or the
+  //                      plan is not one for it, or drops tokens where the codec cannot
   virtual absl::StatusOr<EncodedPart> Encode(const KvLayout& layout, const PartSpec& part,
-                                             Bytes raw, MutableBytes payload) const = 0;
+                                             const PartPlan& plan, Bytes raw,
+                                             MutableBytes payload) const = 0;
   // Fills `raw` entirely, or fails. Any codec of an id decodes what any other of that id encoded;
   // the payload is not trusted.
   //   DATA_LOSS          the payload does not decode to exactly that many bytes
@@ -50,20 +57,33 @@ class Codec {
   // True when payload and raw bytes are the same bytes, so that nobody needs to call the above: a
   // writer sends its memory, a reader lands in its own.
   virtual bool identity() const { return false; }
+
+  // Without a plan.
+  size_t PayloadBytesMax(const KvLayout& layout, const PartSpec& part) const {
+    return PayloadBytesMax(layout, part, PartPlan());
+  }
+  absl::StatusOr<EncodedPart> Encode(const KvLayout& layout, const PartSpec& part, Bytes raw,
+                                     MutableBytes payload) const {
+    return Encode(layout, part, PartPlan(), raw, payload);
+  }
 };
 
 // What Encode checks first. INVALID_ARGUMENT as there.
-absl::Status CheckRoom(const Codec& codec, const KvLayout& layout, const PartSpec& part, Bytes raw,
-                       MutableBytes payload);
+absl::Status CheckEncode(const Codec& codec, const KvLayout& layout, const PartSpec& part,
+                         const PartPlan& plan, Bytes raw, MutableBytes payload);
 
-// The codec that leaves bytes as they are.
+// The codec that leaves bytes as they are. Whatever a plan says of formats, it is exact.
 class RawCodec final : public Codec {
  public:
   CodecId id() const override { return CodecId::kRaw; }
   absl::string_view name() const override { return "raw"; }
   QualityBound quality() const override { return {}; }
-  size_t PayloadBytesMax(const KvLayout& layout, const PartSpec& part) const override;
-  absl::StatusOr<EncodedPart> Encode(const KvLayout& layout, const PartSpec& part, Bytes raw,
+  using Codec::Encode;
+  using Codec::PayloadBytesMax;
+  size_t PayloadBytesMax(const KvLayout& layout, const PartSpec& part,
+                         const PartPlan& plan) const override;
+  absl::StatusOr<EncodedPart> Encode(const KvLayout& layout, const PartSpec& part,
+                                     const PartPlan& plan, Bytes raw,
                                      MutableBytes payload) const override;
   absl::Status Decode(const KvLayout& layout, const PartSpec& part, const FrameHeader& header,
                       Bytes payload, MutableBytes raw) const override;

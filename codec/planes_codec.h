@@ -6,14 +6,17 @@
 
 #include "codec/codec.h"
 #include "codec/plane.h"
+#include "codec/plane_rows.h"
 
 namespace forebay {
 
-// Encodes each plane of a part by itself: keys one way, values another, since keys need more bits.
+// Encodes each plane of a part by itself: keys one way, values another, since keys need more bits;
+// and as a plan says: tokens dropped or exact, other formats by layer and head, a page that grows.
 //
-// Payload: 16 bytes (u8 version = 1 | u8 0 x 3 | PlaneFormat of K | PlaneFormat of V | u32 0), then
-// the planes in the order of the part, each at a multiple of 16 bytes (codec/plane.h). So a frame
-// decodes alone, whichever composition it has.
+// Payload: what composes it (codec/composition.h; 16 bytes where there is no plan), then the planes
+// in the order of the part, each a multiple of 16 bytes: codec/plane.h where it is whole, runs of
+// heads and exact rows (codec/plane_rows.h) where it is not. So a frame decodes alone, whichever
+// composition it has. Dropped rows decode to zeros.
 //
 // The rotary part of MLA (V of the stream kLatent) stays 16 bits: its format is kRaw where V's has
 // loss. Parts of states, and of other dtypes than bf16 and fp16, stay raw.
@@ -25,11 +28,23 @@ class PlanesCodec final : public Codec {
   CodecId id() const override { return CodecId::kPlanes; }
   absl::string_view name() const override { return name_; }
   QualityBound quality() const override { return {KeyQuality(k_), ValueQuality(v_)}; }
-  size_t PayloadBytesMax(const KvLayout& layout, const PartSpec& part) const override;
-  absl::StatusOr<EncodedPart> Encode(const KvLayout& layout, const PartSpec& part, Bytes raw,
+  using Codec::Encode;
+  using Codec::PayloadBytesMax;
+  size_t PayloadBytesMax(const KvLayout& layout, const PartSpec& part,
+                         const PartPlan& plan) const override;
+  absl::StatusOr<EncodedPart> Encode(const KvLayout& layout, const PartSpec& part,
+                                     const PartPlan& plan, Bytes raw,
                                      MutableBytes payload) const override;
   absl::Status Decode(const KvLayout& layout, const PartSpec& part, const FrameHeader& header,
                       Bytes payload, MutableBytes raw) const override;
+
+  // Runs of planes that were encoded, by plane.
+  using EncodedRuns = std::vector<std::vector<EncodedRun>>;
+  // As Encode, but copies the runs that `runs` has from the call before, under the same plan with
+  // fewer tokens: the rows of those have not changed since. Then `runs` has those of this call.
+  absl::StatusOr<EncodedPart> EncodeGrown(const KvLayout& layout, const PartSpec& part,
+                                          const PartPlan& plan, Bytes raw, MutableBytes payload,
+                                          EncodedRuns* runs) const;
 
   const PlaneFormat& k() const { return k_; }
   const PlaneFormat& v() const { return v_; }
@@ -39,6 +54,13 @@ class PlanesCodec final : public Codec {
   const PlaneFormat k_;
   const PlaneFormat v_;
 };
+
+// The plan that a payload of any codec tells of itself, every list filled: so that an engine masks
+// the tokens that were dropped, without decoding. The payload is not trusted.
+//   DATA_LOSS          as Codec::Decode, of what comes before the planes
+//   UNIMPLEMENTED      a codec that this build does not know
+absl::StatusOr<PartPlan> ReadPartPlan(const KvLayout& layout, const PartSpec& part,
+                                      const FrameHeader& header, Bytes payload);
 
 // The compositions that have a name, the most exact first:
 //   lossless       bf16 and fp16 by exponent split and rANS, about 10.7 bits an element
