@@ -11,15 +11,15 @@
 namespace forebay {
 namespace {
 
-constexpr size_t kHeaderBytes = 16;
+constexpr size_t kHeaderBytes = 32;
 constexpr uint8_t kVersion = 1;
 
 struct Header {
   uint8_t version = kVersion;
-  uint8_t zeros[3] = {};
+  uint8_t zeros[7] = {};
   PlaneFormat k;
   PlaneFormat v;
-  uint32_t zero = 0;
+  uint64_t zero = 0;
 };
 static_assert(sizeof(Header) == kHeaderBytes);
 

@@ -11,7 +11,7 @@ namespace forebay {
 
 // Encodes each plane of a part by itself: keys one way, values another, since keys need more bits.
 //
-// Payload: 16 bytes (u8 version = 1 | u8 0 x 3 | PlaneFormat of K | PlaneFormat of V | u32 0), then
+// Payload: 32 bytes (u8 version = 1 | u8 0 x 7 | PlaneFormat of K | PlaneFormat of V | u64 0), then
 // the planes in the order of the part, each at a multiple of 16 bytes (codec/plane.h). So a frame
 // decodes alone, whichever composition it has.
 //
