@@ -91,8 +91,10 @@ TEST(PlanesCodecTest, EachCompositionHasTheSizeAndTheErrorOfItsName) {
   };
   for (const Want& want :
        {Want{"lossless", 12.2, 0}, Want{"lossless_fast", 12.6, 0}, Want{"int8", 8.15, 0.016},
-        Want{"fp8", 8.02, 0.03}, Want{"k8v4", 6.35, 0.1}, Want{"int4", 4.52, 0.14},
-        Want{"int2", 3.02, 0.56}}) {
+        Want{"fp8", 8.02, 0.03}, Want{"fp8_token", 8.15, 0.03}, Want{"fp8_e5m2", 8.02, 0.06},
+        Want{"k8v4", 6.35, 0.1}, Want{"kivi4", 5.02, 0.13}, Want{"int4_outlier", 4.91, 0.14},
+        Want{"int4", 4.52, 0.14}, Want{"int4_hadamard", 4.52, 0.14}, Want{"lloyd4", 4.15, 0.14},
+        Want{"kivi2", 3.02, 0.56}, Want{"int2", 2.27, 0.75}, Want{"lloyd2", 2.15, 0.4}}) {
     const Codec* codec = *CodecRegistry::Default().FindByName(want.name);
     const RoundTrip trip = Go(*codec, layout, part, raw);
     FB_ASSERT_OK(trip.status);
@@ -117,6 +119,11 @@ TEST(PlanesCodecTest, EachKeyFormatGoesWithEachValueFormat) {
   for (const auto kind : {PlaneKind::kInt4, PlaneKind::kInt2}) {
     formats.push_back({kind, GroupAxis::kRow, 64, ScaleFormat::kBf16});
     formats.push_back({kind, GroupAxis::kColumn, 32});
+    formats.push_back({kind, GroupAxis::kColumn, 64, ScaleFormat::kCompact});
+    formats.push_back({kind, GroupAxis::kColumn, 64, ScaleFormat::kBf16, PlaneTransform::kNone, 2});
+  }
+  for (const auto kind : {PlaneKind::kLloyd4, PlaneKind::kLloyd3, PlaneKind::kLloyd2}) {
+    formats.push_back({kind, GroupAxis::kRow, 0, ScaleFormat::kBf16, PlaneTransform::kHadamard});
   }
   for (const PlaneOrder order : {PlaneOrder::kTokenMajor, PlaneOrder::kHeadMajor}) {
     for (const DType dtype : {DType::kBf16, DType::kFp16}) {
@@ -258,7 +265,7 @@ TEST(PlanesCodecTest, HostilePayloadsGiveAnErrorOrAllOfThePart) {
 // The bytes of a small part, so that the format cannot drift: frames outlive the build that wrote
 // them.
 TEST(PlanesCodecTest, GoldenBytes) {
-  KvLayout layout = KvLayout::Uniform(1, 1, 16, DType::kBf16, 4, 1);
+  KvLayout layout = KvLayout::Uniform(1, 1, 16, DType::kBf16, 8, 1);
   const PartSpec part = layout.Parts()[0];
   std::vector<std::byte> raw(part.raw_bytes);
   for (size_t i = 0; i < raw.size() / 2; ++i) {
@@ -274,21 +281,32 @@ TEST(PlanesCodecTest, GoldenBytes) {
     return text;
   };
   EXPECT_EQ(hex("int8"),
-            "01000000040100010401000100000000818c98a3afbbc6d2dde9f4000c17232e3a45515d68747f81"
-            "8c98a3afbbc6d2dde9f4000c17232e3a45515d68747f818c818f9dabb9c8d6e4f2000e1c2a384755"
-            "b13cb13cb13c913c0000000000000000515d68747f818c98a3afbbc6d2dde9f4000c17232e3a4551"
+            "0100000000000000040100010000000004010001000000000000000000000000818c98a3afbbc6d2"
+            "dde9f4000c17232e3a45515d68747f818c98a3afbbc6d2dde9f4000c17232e3a45515d68747f818c"
+            "818f9dabb9c8d6e4f2000e1c2a384755515d68747f818c98a3afbbc6d2dde9f4000c17232e3a4551"
             "5d68747f818c98a391a1b1c0d0e0f000102030404f5f6f7f68747f818c98a3afbbc6d2dde9f4000c"
-            "b13cb13c813cb13c0000000000000000");
+            "b13cb13cb13c913cb13cb13c813cb13c17232e3a45515d68747f818c98a3afbbc0cddae7f3000d19"
+            "2633404c5966727f7f818c98a3afbbc6d2dde9f4000c17232e3a45515d68747f818c98a3afbbc6d2"
+            "dde9f4000c17232e3a45515d68747f81818e9aa7b4c0cddae7f3000d1926334045515d68747f818c"
+            "98a3afbbc6d2dde9f4000c17232e3a45515d68747f818c98b13ca13cb13cb13cb13ca13cb13cb13c");
   EXPECT_EQ(hex("k8v4"),
-            "01000000040100010501400100000000818c98a3afbbc6d2dde9f4000c17232e3a45515d68747f81"
-            "8c98a3afbbc6d2dde9f4000c17232e3a45515d68747f818c818f9dabb9c8d6e4f2000e1c2a384755"
-            "b13cb13cb13c913c0000000000000000dcee0f113243557687a9baccedfe10211032547698badcfe"
-            "ee0f113243557687bc3ebc3e803ebc3e000000000000000030c030c0e0bf30c00000000000000000");
+            "0100000000000000040100010000000005014001000000000000000000000000818c98a3afbbc6d2"
+            "dde9f4000c17232e3a45515d68747f818c98a3afbbc6d2dde9f4000c17232e3a45515d68747f818c"
+            "818f9dabb9c8d6e4f2000e1c2a384755515d68747f818c98a3afbbc6d2dde9f4000c17232e3a4551"
+            "5d68747f818c98a391a1b1c0d0e0f000102030404f5f6f7f68747f818c98a3afbbc6d2dde9f4000c"
+            "b13cb13cb13c913cb13cb13c813cb13ca9baccedfe1021331032547698badcfe0f113243557687a9"
+            "baccedfe10213354657798aacbdcee0f1032547698badcfeccedfe10213354657798aacbdcee0f11"
+            "bc3e803ebc3ebc3ebc3e803ebc3ebc3e30c0a0bf30c030c030c020c030c030c0");
   EXPECT_EQ(hex("int2"),
-            "010000000602200106012001000000002c2c2c2c2c2c2cb1b1b1b1b1b1b1c7c7ab3fab3fab3fab3f"
-            "ab3fab3fab3fab3fab3fab3fab3fab3fab3fab3fab3fab3f30c020c010c000c0e0bfc0bfa0bf30c0"
-            "20c010c000c0e0bfc0bfa0bf30c020c0fe035455a9aaff004055aafe3f405595eb3feb3fa03feb3f"
-            "000000000000000030c030c0e0bf30c00000000000000000");
+            "01000000000000000602400300000000060140030000000000000000000000001818186c6c6d6d71"
+            "71717171b6b6c6c6dbdbdb1b1b18186c6c6c6c6c6161b1b1f4f4f4f5f5f5f5f2f2f2f2f2f5f5f2f2"
+            "818c98818c818c818c98a3af818c818cc662b13c000000000000000000000000aaea0f504055aafe"
+            "035455a9aafe005555aaaa3f4055aafeea0f5055a5aafa03f6edf6f6f6edf6f60000000000000000"
+            "81c68181818c81810000000000000000c662b13c000000000000000000000000");
+  EXPECT_EQ(hex("int4_outlier"),
+            "00");
+  EXPECT_EQ(hex("lloyd2"),
+            "00");
 }
 
 }  // namespace
