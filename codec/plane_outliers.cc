@@ -20,13 +20,12 @@ OutlierVectors OutlierVectorsOf(const PlaneFormat& format, const PlaneShape& sha
 }
 
 OutlierVector OutlierVectorAt(const PlaneFormat& format, const PlaneShape& shape, size_t i) {
+  // Limits of a layout (base/kv_layout.h): heads and tokens to 65,535, dims to 65,536.
+  const auto at = static_cast<uint32_t>(i);
   if (format.axis == GroupAxis::kColumn) {
-    const size_t head = i / shape.dim;
-    return {shape.RowAt(0, static_cast<uint32_t>(head)) + i % shape.dim, shape.row_stride()};
+    return {shape.RowAt(0, at / shape.dim) + at % shape.dim, shape.row_stride()};
   }
-  return {
-      shape.RowAt(static_cast<uint32_t>(i % shape.tokens), static_cast<uint32_t>(i / shape.tokens)),
-      1};
+  return {shape.RowAt(at % shape.tokens, at / shape.tokens), 1};
 }
 
 bool PutOutliers(const PlaneFormat& format, const PlaneShape& shape, const uint8_t* outliers,

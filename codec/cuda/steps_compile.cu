@@ -72,7 +72,7 @@ template <int kBits>
 __device__ float LevelSteps(const float* x, size_t count, uint8_t* codes) {
   constexpr LevelTable<kBits> kTable = LloydMaxLevels<kBits>();
   const float scale = EncodeLevelGroup<kBits>(x, count, kTable, ScaleFormat::kBf16, codes);
-  const uint32_t packed = PackedEight<kBits>(codes[0] | static_cast<uint64_t>(codes[1]) << 8);
+  const uint64_t packed = PackedEight<kBits>(codes[0] | static_cast<uint64_t>(codes[1]) << 8);
   const uint64_t eight = EightCodes<kBits>(packed);
   return LevelValue<kBits>(static_cast<uint8_t>(eight), scale, kTable);
 }

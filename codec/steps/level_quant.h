@@ -124,27 +124,26 @@ FB_HOST_DEVICE inline float EncodeLevelGroup(const float* x, size_t count,
   return scale;
 }
 
-// ---- eight codes at a time: kBits bytes of a little-endian string of bits ----
+// ---- eight codes at a time: kBits bytes of a little-endian string of bits, kBits <= 8 ----
 
 // From codes in the bytes of a word, the first lowest.
 template <int kBits>
-FB_HOST_DEVICE constexpr uint32_t PackedEight(uint64_t codes) {
-  constexpr uint64_t kTwo = (1u << 2 * kBits) - 1;
-  constexpr uint64_t kFour = (1ull << 4 * kBits) - 1;
-  codes = (codes | codes >> (8 - kBits)) & kTwo * 0x0001'0001'0001'0001u;
-  codes = (codes | codes >> (16 - 2 * kBits)) & kFour * 0x0000'0001'0000'0001u;
-  return static_cast<uint32_t>(codes | codes >> (32 - 4 * kBits));
+FB_HOST_DEVICE constexpr uint64_t PackedEight(uint64_t codes) {
+  constexpr uint64_t kOne = ((1ull << kBits) - 1) * 0x0001'0001'0001'0001u;
+  constexpr uint64_t kTwo = ((1ull << 2 * kBits) - 1) * 0x0000'0001'0000'0001u;
+  codes = (codes & kOne) | (codes >> 8 & kOne) << kBits;
+  codes = (codes & kTwo) | (codes >> 16 & kTwo) << 2 * kBits;
+  return (codes & 0xffff'ffffu) | codes >> 32 << 4 * kBits;
 }
 
 template <int kBits>
-FB_HOST_DEVICE constexpr uint64_t EightCodes(uint32_t packed) {
-  constexpr uint64_t kOne = (1u << kBits) - 1;
-  constexpr uint64_t kTwo = (1u << 2 * kBits) - 1;
+FB_HOST_DEVICE constexpr uint64_t EightCodes(uint64_t packed) {
+  constexpr uint64_t kOne = ((1ull << kBits) - 1) * 0x0001'0001'0001'0001u;
+  constexpr uint64_t kTwo = ((1ull << 2 * kBits) - 1) * 0x0000'0001'0000'0001u;
   constexpr uint64_t kFour = (1ull << 4 * kBits) - 1;
-  uint64_t codes = packed;
-  codes = (codes | codes << (32 - 4 * kBits)) & kFour * 0x0000'0001'0000'0001u;
-  codes = (codes | codes << (16 - 2 * kBits)) & kTwo * 0x0001'0001'0001'0001u;
-  return (codes | codes << (8 - kBits)) & kOne * 0x0101'0101'0101'0101u;
+  uint64_t codes = (packed & kFour) | (packed >> 4 * kBits & kFour) << 32;
+  codes = (codes & kTwo) | (codes >> 2 * kBits & kTwo) << 16;
+  return (codes & kOne) | (codes >> kBits & kOne) << 8;
 }
 
 }  // namespace forebay

@@ -87,12 +87,15 @@ TEST(LevelQuantTest, TheScaleIsTheRootOfTheMeanSquare) {
 template <int kBits>
 void ExpectEightComeBack() {
   SeededRandom random(2);
+  constexpr uint64_t kMask = (1u << kBits) - 1;
   for (int round = 0; round < 1000; ++round) {
-    const uint64_t codes = random.Next() & ((1u << kBits) - 1) * 0x0101'0101'0101'0101u;
-    const uint32_t packed = PackedEight<kBits>(codes);
-    ASSERT_EQ(uint64_t{packed} >> 8 * kBits, 0u);
+    const uint64_t codes = random.Next() & kMask * 0x0101'0101'0101'0101u;
+    const uint64_t packed = PackedEight<kBits>(codes);
     for (int i = 0; i < 8; ++i) {
-      ASSERT_EQ(packed >> i * kBits & ((1u << kBits) - 1), codes >> 8 * i & 0xff);
+      ASSERT_EQ(packed >> i * kBits & kMask, codes >> 8 * i & 0xff);
+    }
+    if (kBits < 8) {
+      ASSERT_EQ(packed >> (8 * kBits & 63), 0u);
     }
     ASSERT_EQ(EightCodes<kBits>(packed), codes);
   }
@@ -102,6 +105,8 @@ TEST(LevelQuantTest, EightCodesComeBack) {
   ExpectEightComeBack<2>();
   ExpectEightComeBack<3>();
   ExpectEightComeBack<4>();
+  ExpectEightComeBack<6>();
+  ExpectEightComeBack<8>();
 }
 
 }  // namespace
