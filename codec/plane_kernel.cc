@@ -2,7 +2,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <type_traits>
+
+#include "codec/plane_outliers.h"
+#include "codec/steps/compact_scale.h"
+#include "codec/steps/hadamard.h"
+#include "codec/steps/level_quant.h"
 
 // This file is compiled once for each instruction set that Highway knows of.
 #undef HWY_TARGET_INCLUDE
@@ -92,10 +98,16 @@ namespace forebay::plane_kernel {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
+// clang-format off
 #include "codec/plane_vectors.inc"
 #include "codec/plane_symmetric.inc"
 #include "codec/plane_affine_rows.inc"
 #include "codec/plane_affine_columns.inc"
+#include "codec/plane_levels.inc"
+#include "codec/plane_compact.inc"
+#include "codec/plane_rotation.inc"
+#include "codec/plane_outliers.inc"
+// clang-format on
 
 template <class T>
 bool EncodeAs(const PlaneFormat& format, const PlaneShape& shape, const uint8_t* raw,
@@ -108,9 +120,17 @@ bool EncodeAs(const PlaneFormat& format, const PlaneShape& shape, const uint8_t*
     case PlaneKind::kInt8:
       return EncodeSymmetric<T, Int8Codes>(format, shape, raw, to);
     case PlaneKind::kInt4:
-      return EncodeAffine<T, 4>(format, shape, raw, to);
+      return format.scale == ScaleFormat::kCompact ? EncodeCompact<T, 4>(format, shape, raw, to)
+                                                   : EncodeAffine<T, 4>(format, shape, raw, to);
     case PlaneKind::kInt2:
-      return EncodeAffine<T, 2>(format, shape, raw, to);
+      return format.scale == ScaleFormat::kCompact ? EncodeCompact<T, 2>(format, shape, raw, to)
+                                                   : EncodeAffine<T, 2>(format, shape, raw, to);
+    case PlaneKind::kLloyd4:
+      return EncodeLevels<T, 4>(format, shape, raw, to);
+    case PlaneKind::kLloyd3:
+      return EncodeLevels<T, 3>(format, shape, raw, to);
+    case PlaneKind::kLloyd2:
+      return EncodeLevels<T, 2>(format, shape, raw, to);
     case PlaneKind::kRaw:
     case PlaneKind::kSplitFixed:
     case PlaneKind::kSplitEntropy:
@@ -133,6 +153,12 @@ bool DecodeAs(const PlaneFormat& format, const PlaneShape& shape, const StreamsT
       return DecodeAffine<T, 4>(format, shape, from, raw);
     case PlaneKind::kInt2:
       return DecodeAffine<T, 2>(format, shape, from, raw);
+    case PlaneKind::kLloyd4:
+      return DecodeLevels<T, 4>(format, shape, from, raw);
+    case PlaneKind::kLloyd3:
+      return DecodeLevels<T, 3>(format, shape, from, raw);
+    case PlaneKind::kLloyd2:
+      return DecodeLevels<T, 2>(format, shape, from, raw);
     case PlaneKind::kRaw:
     case PlaneKind::kSplitFixed:
     case PlaneKind::kSplitEntropy:
@@ -162,6 +188,8 @@ namespace forebay::plane_kernel {
 
 HWY_EXPORT(EncodeHere);
 HWY_EXPORT(DecodeHere);
+HWY_EXPORT(RotateHere);
+HWY_EXPORT(TakeOutliersHere);
 
 bool Encode(const PlaneFormat& format, const PlaneShape& shape, const uint8_t* raw,
             const StreamsToWrite& to) {
@@ -171,6 +199,21 @@ bool Encode(const PlaneFormat& format, const PlaneShape& shape, const uint8_t* r
 bool Decode(const PlaneFormat& format, const PlaneShape& shape, const StreamsToRead& from,
             uint8_t* raw) {
   return HWY_DYNAMIC_DISPATCH(DecodeHere)(format, shape, from, raw);
+}
+
+bool Rotate(const PlaneShape& shape, Rotation rotation, const uint8_t* from, uint8_t* to) {
+  if (shape.element_count() == 0) return true;
+  const auto block = std::make_unique_for_overwrite<float[]>(HadamardBlock(shape.dim));
+  return HWY_DYNAMIC_DISPATCH(RotateHere)(shape, rotation, from, to, block.get());
+}
+
+bool TakeOutliers(const PlaneFormat& format, const PlaneShape& shape, const uint8_t* raw,
+                  uint8_t* dense, uint8_t* outliers) {
+  if (shape.element_count() == 0) return true;
+  std::memcpy(dense, raw, shape.raw_bytes());
+  const auto keys =
+      std::make_unique_for_overwrite<int16_t[]>(OutlierVectorsOf(format, shape).length);
+  return HWY_DYNAMIC_DISPATCH(TakeOutliersHere)(format, shape, dense, outliers, keys.get());
 }
 
 }  // namespace forebay::plane_kernel

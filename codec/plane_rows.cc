@@ -23,7 +23,7 @@ uint32_t WholeGroups(const PlaneFormat& format, uint32_t coded, bool page_is_who
                      uint32_t page_tokens) {
   if (format.axis != GroupAxis::kColumn || coded == page_tokens) return coded;
   const uint32_t rest = coded % (format.group == 0 ? page_tokens : format.group);
-  return page_is_whole && rest >= kColumnTailMin ? coded : coded - rest;
+  return page_is_whole && rest >= kColumnTokensMin ? coded : coded - rest;
 }
 
 void Gather(const PlaneShape& shape, Rows rows, Bytes plane, std::byte* to) {

@@ -22,8 +22,6 @@
 // least 8 tokens, and exact below: a group of one never passes for quantized.
 namespace forebay {
 
-inline constexpr uint32_t kColumnTailMin = 8;
-
 struct PlaneRun {
   PlaneFormat format;
   uint32_t head_begin = 0;

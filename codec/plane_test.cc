@@ -84,6 +84,7 @@ std::vector<Group> GroupsOf(const PlaneFormat& format, const PlaneShape& shape,
       const uint32_t group = format.group == 0 ? shape.tokens : format.group;
       for (uint32_t begin = 0; begin < shape.tokens; begin += group) {
         const uint32_t tokens = std::min(group, shape.tokens - begin);
+        if (tokens < kColumnTokensMin) break;
         for (uint32_t c = 0; c < shape.dim; ++c) {
           Group& made = groups.emplace_back();
           for (uint32_t t = 0; t < tokens; ++t) {
@@ -219,6 +220,19 @@ Reference Encode(const PlaneFormat& format, const PlaneShape& shape,
       bound += affine ? std::fabs(coded.zero) / 128 + 15 * coded.scale / 128 : magnitude / 128;
       made.half_step[groups[g].elements[i]] = bound + 2 * 127 * 0x1p-126f;
       if (shape.dtype == DType::kFp16) made.half_step[groups[g].elements[i]] += 0x1p-24f;
+    }
+  }
+  // The rest of a column stays as it is.
+  const uint32_t coded = CodedTokens(format, shape);
+  const size_t rest = made.payload.size();
+  const size_t row_bytes = 2 * size_t{shape.dim};
+  made.payload.resize(rest + Aligned(row_bytes * shape.heads * (shape.tokens - coded)));
+  size_t at = rest;
+  for (uint32_t head = 0; head < shape.heads; ++head) {
+    for (uint32_t token = coded; token < shape.tokens; ++token, at += row_bytes) {
+      const size_t row = shape.RowAt(token, head);
+      std::memcpy(made.payload.data() + at, words.data() + row, row_bytes);
+      for (size_t c = row; c < row + shape.dim; ++c) made.decoded[c] = Value(shape.dtype, words[c]);
     }
   }
   return made;
@@ -394,7 +408,7 @@ TEST(PlaneTest, FormatsThatAreNoneAreNamed) {
   FB_EXPECT_OK(check(PlaneKind::kInt4, GroupAxis::kColumn, 64, DType::kBf16));
   FB_EXPECT_OK(check(PlaneKind::kRaw, GroupAxis::kNone, 0, DType::kOpaque8));
   EXPECT_THAT(check(static_cast<PlaneKind>(99), GroupAxis::kRow, 0, DType::kBf16),
-              HasStatus(absl::StatusCode::kInvalidArgument, HasSubstr("(99, 1, 0, 2)")));
+              HasStatus(absl::StatusCode::kInvalidArgument, HasSubstr("(99, 1, 0, 2, 0, 0, 0)")));
   EXPECT_THAT(check(PlaneKind::kInt4, GroupAxis::kHead, 0, DType::kBf16),
               HasStatus(absl::StatusCode::kInvalidArgument, HasSubstr("axis")));
   EXPECT_THAT(check(PlaneKind::kInt4, GroupAxis::kColumn, 1, DType::kBf16),

@@ -195,25 +195,36 @@ absl::StatusOr<PartPlan> ReadPartPlan(const KvLayout& layout, const PartSpec& pa
 }
 
 std::vector<std::unique_ptr<Codec>> MakePlanesCodecs() {
-  const PlaneFormat split{PlaneKind::kSplitEntropy};
-  const PlaneFormat split_fast{PlaneKind::kSplitFixed};
-  const PlaneFormat int8{PlaneKind::kInt8, GroupAxis::kRow, 0, ScaleFormat::kBf16};
-  const PlaneFormat fp8{PlaneKind::kFp8E4M3, GroupAxis::kHead, 0, ScaleFormat::kFp32};
-  const PlaneFormat int4_k{PlaneKind::kInt4, GroupAxis::kColumn, 64, ScaleFormat::kBf16};
-  const PlaneFormat int4_v{PlaneKind::kInt4, GroupAxis::kRow, 64, ScaleFormat::kBf16};
-  const PlaneFormat int2_k{PlaneKind::kInt2, GroupAxis::kColumn, 32, ScaleFormat::kBf16};
-  const PlaneFormat int2_v{PlaneKind::kInt2, GroupAxis::kRow, 32, ScaleFormat::kBf16};
+  using enum PlaneKind;
+  constexpr auto kRow = GroupAxis::kRow;
+  constexpr auto kColumn = GroupAxis::kColumn;
+  constexpr auto kBf16 = ScaleFormat::kBf16;
+  constexpr auto kCompact = ScaleFormat::kCompact;
+  constexpr auto kHadamard = PlaneTransform::kHadamard;
   std::vector<std::unique_ptr<Codec>> codecs;
   const auto add = [&](const char* name, const PlaneFormat& k, const PlaneFormat& v) {
     codecs.push_back(std::make_unique<PlanesCodec>(name, k, v));
   };
-  add("lossless", split, split);
-  add("lossless_fast", split_fast, split_fast);
-  add("int8", int8, int8);
-  add("fp8", fp8, fp8);
+  const auto add_both = [&](const char* name, const PlaneFormat& both) { add(name, both, both); };
+  const PlaneFormat int8{kInt8, kRow, 0, kBf16};
+  const PlaneFormat int4_k{kInt4, kColumn, 64, kBf16};
+  const PlaneFormat int4_v{kInt4, kRow, 64, kBf16};
+  add_both("lossless", {kSplitEntropy});
+  add_both("lossless_fast", {kSplitFixed});
+  add_both("int8", int8);
+  add_both("fp8", {kFp8E4M3, GroupAxis::kHead, 0, ScaleFormat::kFp32});
+  add_both("fp8_token", {kFp8E4M3, kRow, 0, kBf16});
   add("k8v4", int8, int4_v);
   add("int4", int4_k, int4_v);
-  add("int2", int2_k, int2_v);
+  add("int2", {kInt2, kColumn, 64, kCompact}, {kInt2, kRow, 64, kCompact});
+  add_both("fp8_e5m2", {kFp8E5M2});
+  add("kivi4", {kInt4, kColumn, 32, kBf16}, {kInt4, kRow, 32, kBf16});
+  add("kivi2", {kInt2, kColumn, 32, kBf16}, {kInt2, kRow, 32, kBf16});
+  add("int4_outlier", {kInt4, kColumn, 64, kBf16, PlaneTransform::kNone, 1},
+      {kInt4, kRow, 64, kBf16, PlaneTransform::kNone, 1});
+  add_both("int4_hadamard", {kInt4, kRow, 64, kBf16, kHadamard});
+  add_both("lloyd4", {kLloyd4, kRow, 0, kBf16, kHadamard});
+  add_both("lloyd2", {kLloyd2, kRow, 0, kBf16, kHadamard});
   return codecs;
 }
 

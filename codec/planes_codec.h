@@ -13,7 +13,7 @@ namespace forebay {
 // Encodes each plane of a part by itself: keys one way, values another, since keys need more bits;
 // and as a plan says: tokens dropped or exact, other formats by layer and head, a page that grows.
 //
-// Payload: what composes it (codec/composition.h; 16 bytes where there is no plan), then the planes
+// Payload: what composes it (codec/composition.h; 32 bytes where there is no plan), then the planes
 // in the order of the part, each a multiple of 16 bytes: codec/plane.h where it is whole, runs of
 // heads and exact rows (codec/plane_rows.h) where it is not. So a frame decodes alone, whichever
 // composition it has. Dropped rows decode to zeros.
@@ -62,14 +62,21 @@ class PlanesCodec final : public Codec {
 absl::StatusOr<PartPlan> ReadPartPlan(const KvLayout& layout, const PartSpec& part,
                                       const FrameHeader& header, Bytes payload);
 
-// The compositions that have a name, the most exact first:
-//   lossless       bf16 and fp16 by exponent split and rANS, about 10.7 bits an element
-//   lossless_fast  the same at a fixed rate, 12.1 bits
-//   int8           per token and head, 8.1 bits
-//   fp8            E4M3, a scale for each head of a page, 8 bits
-//   k8v4           int8 keys, int4 values of 64 channels a group: 6.3 bits
-//   int4           keys by channel, values by token, 64 a group: 4.5 bits
-//   int2           the same, 32 a group: 3 bits
+// The compositions that have a name, by bits an element of pages of 64 tokens and d = 128:
+//   lossless       bf16 and fp16 by exponent split and rANS, about 10.7
+//   lossless_fast  the same at a fixed rate, 12.1
+//   int8           per token and head, 8.1
+//   fp8            E4M3, a scale for each head of a page, 8.0
+//   fp8_token      E4M3, a scale for each token and head, 8.1: for heads whose tokens differ much
+//   k8v4           int8 keys, int4 values of 64 channels a group, 6.3
+//   int4           keys by channel, values by token, 64 a group, 4.5
+//   int2           the same with scales and zeros of a byte, 2.25
+// and those that others are known by, to compare with:
+//   fp8_e5m2       no scale at all, 8.0
+//   kivi4, kivi2   KIVI's: int4's layout, 32 a group, 5.0 and 3.0
+//   int4_outlier   KVQuant's dense and sparse: int4, one of each channel and token apart, 4.9
+//   int4_hadamard  QuaRot's: rows rotated, 64 a group, 4.5
+//   lloyd4, lloyd2 TurboQuant's: rows rotated, Lloyd-Max levels, one scale a row, 4.1 and 2.1
 std::vector<std::unique_ptr<Codec>> MakePlanesCodecs();
 
 }  // namespace forebay

@@ -92,8 +92,10 @@ TEST(PlanesCodecTest, EachCompositionHasTheSizeAndTheErrorOfItsName) {
   };
   for (const Want& want :
        {Want{"lossless", 12.2, 0}, Want{"lossless_fast", 12.6, 0}, Want{"int8", 8.15, 0.016},
-        Want{"fp8", 8.02, 0.03}, Want{"k8v4", 6.35, 0.1}, Want{"int4", 4.52, 0.14},
-        Want{"int2", 3.02, 0.56}}) {
+        Want{"fp8", 8.02, 0.03}, Want{"fp8_token", 8.15, 0.03}, Want{"fp8_e5m2", 8.02, 0.06},
+        Want{"k8v4", 6.35, 0.1}, Want{"kivi4", 5.02, 0.13}, Want{"int4_outlier", 4.91, 0.14},
+        Want{"int4", 4.52, 0.14}, Want{"int4_hadamard", 4.52, 0.14}, Want{"lloyd4", 4.15, 0.14},
+        Want{"kivi2", 3.02, 0.56}, Want{"int2", 2.27, 0.75}, Want{"lloyd2", 2.15, 0.4}}) {
     const Codec* codec = *CodecRegistry::Default().FindByName(want.name);
     const RoundTrip trip = Go(*codec, layout, part, raw);
     FB_ASSERT_OK(trip.status);
@@ -118,6 +120,11 @@ TEST(PlanesCodecTest, EachKeyFormatGoesWithEachValueFormat) {
   for (const auto kind : {PlaneKind::kInt4, PlaneKind::kInt2}) {
     formats.push_back({kind, GroupAxis::kRow, 64, ScaleFormat::kBf16});
     formats.push_back({kind, GroupAxis::kColumn, 32});
+    formats.push_back({kind, GroupAxis::kColumn, 64, ScaleFormat::kCompact});
+    formats.push_back({kind, GroupAxis::kColumn, 64, ScaleFormat::kBf16, PlaneTransform::kNone, 2});
+  }
+  for (const auto kind : {PlaneKind::kLloyd4, PlaneKind::kLloyd3, PlaneKind::kLloyd2}) {
+    formats.push_back({kind, GroupAxis::kRow, 0, ScaleFormat::kBf16, PlaneTransform::kHadamard});
   }
   for (const PlaneOrder order : {PlaneOrder::kTokenMajor, PlaneOrder::kHeadMajor}) {
     for (const DType dtype : {DType::kBf16, DType::kFp16}) {
@@ -283,7 +290,7 @@ TEST(PlanesCodecTest, HostilePayloadsGiveAnErrorOrAllOfThePart) {
 // The bytes of a small part, so that the format cannot drift: frames outlive the build that wrote
 // them.
 TEST(PlanesCodecTest, GoldenBytes) {
-  KvLayout layout = KvLayout::Uniform(1, 1, 16, DType::kBf16, 4, 1);
+  KvLayout layout = KvLayout::Uniform(1, 1, 16, DType::kBf16, 8, 1);
   const PartSpec part = layout.Parts()[0];
   std::vector<std::byte> raw(part.raw_bytes);
   for (size_t i = 0; i < raw.size() / 2; ++i) {
@@ -299,21 +306,43 @@ TEST(PlanesCodecTest, GoldenBytes) {
     return text;
   };
   EXPECT_EQ(hex("int8"),
-            "01000000000000000401000104010001818c98a3afbbc6d2dde9f4000c17232e3a45515d68747f81"
-            "8c98a3afbbc6d2dde9f4000c17232e3a45515d68747f818c818f9dabb9c8d6e4f2000e1c2a384755"
-            "b13cb13cb13c913c0000000000000000515d68747f818c98a3afbbc6d2dde9f4000c17232e3a4551"
+            "0100000000000000040100010000000004010001000000000000000000000000818c98a3afbbc6d2"
+            "dde9f4000c17232e3a45515d68747f818c98a3afbbc6d2dde9f4000c17232e3a45515d68747f818c"
+            "818f9dabb9c8d6e4f2000e1c2a384755515d68747f818c98a3afbbc6d2dde9f4000c17232e3a4551"
             "5d68747f818c98a391a1b1c0d0e0f000102030404f5f6f7f68747f818c98a3afbbc6d2dde9f4000c"
-            "b13cb13c813cb13c0000000000000000");
+            "b13cb13cb13c913cb13cb13c813cb13c17232e3a45515d68747f818c98a3afbbc0cddae7f3000d19"
+            "2633404c5966727f7f818c98a3afbbc6d2dde9f4000c17232e3a45515d68747f818c98a3afbbc6d2"
+            "dde9f4000c17232e3a45515d68747f81818e9aa7b4c0cddae7f3000d1926334045515d68747f818c"
+            "98a3afbbc6d2dde9f4000c17232e3a45515d68747f818c98b13ca13cb13cb13cb13ca13cb13cb13c");
   EXPECT_EQ(hex("k8v4"),
-            "01000000000000000401000105014001818c98a3afbbc6d2dde9f4000c17232e3a45515d68747f81"
-            "8c98a3afbbc6d2dde9f4000c17232e3a45515d68747f818c818f9dabb9c8d6e4f2000e1c2a384755"
-            "b13cb13cb13c913c0000000000000000dcee0f113243557687a9baccedfe10211032547698badcfe"
-            "ee0f113243557687bc3ebc3e803ebc3e000000000000000030c030c0e0bf30c00000000000000000");
+            "0100000000000000040100010000000005014001000000000000000000000000818c98a3afbbc6d2"
+            "dde9f4000c17232e3a45515d68747f818c98a3afbbc6d2dde9f4000c17232e3a45515d68747f818c"
+            "818f9dabb9c8d6e4f2000e1c2a384755515d68747f818c98a3afbbc6d2dde9f4000c17232e3a4551"
+            "5d68747f818c98a391a1b1c0d0e0f000102030404f5f6f7f68747f818c98a3afbbc6d2dde9f4000c"
+            "b13cb13cb13c913cb13cb13c813cb13ca9baccedfe1021331032547698badcfe0f113243557687a9"
+            "baccedfe10213354657798aacbdcee0f1032547698badcfeccedfe10213354657798aacbdcee0f11"
+            "bc3e803ebc3ebc3ebc3e803ebc3ebc3e30c0a0bf30c030c030c020c030c030c0");
   EXPECT_EQ(hex("int2"),
-            "010000000000000006022001060120012c2c2c2c2c2c2cb1b1b1b1b1b1b1c7c7ab3fab3fab3fab3f"
-            "ab3fab3fab3fab3fab3fab3fab3fab3fab3fab3fab3fab3f30c020c010c000c0e0bfc0bfa0bf30c0"
-            "20c010c000c0e0bfc0bfa0bf30c020c0fe035455a9aaff004055aafe3f405595eb3feb3fa03feb3f"
-            "000000000000000030c030c0e0bf30c00000000000000000");
+            "01000000000000000602400300000000060140030000000000000000000000001818186c6c6d6d71"
+            "71717171b6b6c6c6dbdbdb1b1b18186c6c6c6c6c6161b1b1f4f4f4f5f5f5f5f2f2f2f2f2f5f5f2f2"
+            "818c98818c818c818c98a3af818c818cc662b13c000000000000000000000000aaea0f504055aafe"
+            "035455a9aafe005555aaaa3f4055aafeea0f5055a5aafa03f6edf6f6f6edf6f60000000000000000"
+            "81c68181818c81810000000000000000c662b13c000000000000000000000000");
+  EXPECT_EQ(hex("int4_outlier"),
+            "0100000000000000050240010001000005014001000100000000000000000000ccccccd0d0555555"
+            "5555555507075b5b06060627277d7d7d7d7d7d7d8f8fd5d57d7d7d9f9ff0f0f0f0f0f0f022220707"
+            "f2f2f23333282828282828284a4a8f8f9a3e9a3e9a3e9a3e9a3e893e893e893e893e893e893e893e"
+            "893e893e893e893e10c000c0e0bf00c0e0bf30c020c010c000c0e0bfc0bfa0bfc0bfa0bf10c000c0"
+            "000030c0000020c0000010c0070030c0070020c00100204001003040010030c0010020c0010010c0"
+            "010000c00100e0bf050030c0050020c0020030c0020020c099bacbedfe0f11320021436597badcfe"
+            "0021436597badcfebacbedfe0f11324410325476a9cbedff0021436597badcfecbedfe0f11324465"
+            "7698a9bbdceeff10b33e6f3e6f3eb33e6f3e6f3eb33eb33e20c080bf30c020c040bf10c020c020c0"
+            "0a0030c00000a0bf00003040080030c00f0030c0000020c0060030c00d0030c0");
+  EXPECT_EQ(hex("lloyd2"),
+            "01000000000000000c010001010000000c01000101000000000000000000000094a8a8aa69956b96"
+            "b78a89b894a8a8aaa957ab5796abaaa896a8a8aa686b6a6bb93ffa3fd83f9b3ff33fec3f943fe43f"
+            "a6ba8b8897a8a8aaa8a9a8aa96a8abaa6b95946994a8a8aaa58abb8bab5756a8f73fa83fcb3ffb3f"
+            "cb3fa83ff73fe43f");
 }
 
 }  // namespace

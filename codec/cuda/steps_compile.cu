@@ -3,9 +3,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "codec/steps/compact_scale.h"
 #include "codec/steps/float_formats.h"
+#include "codec/steps/hadamard.h"
 #include "codec/steps/host_device.h"
 #include "codec/steps/int_quant.h"
+#include "codec/steps/level_quant.h"
 
 namespace forebay {
 
@@ -48,6 +51,39 @@ __global__ void IntQuantSteps(const float* x, float* y, uint8_t* codes, uint8_t*
   const SymmetricGroup scale =
       EncodeSymmetricGroup(group, count, 1, ScaleFormat::kFp32, symmetric + i * count);
   y[i] = AddFp32(sum, SymmetricValue(symmetric[i * count], scale.scale));
+}
+
+template <int kBits>
+__device__ float CompactSteps(const GroupRange& range, const CompactUnit& unit, float x) {
+  const CompactGroup stored = CompactGroupOfRange<kBits>(range.min, range.max, unit);
+  const AffineGroup group = AffineGroupOfCompact<kBits>(stored, unit.unit);
+  return AffineValue(AffineCode<kBits>(x, group), group.scale, group.zero);
+}
+
+// One thread a group of `count`.
+__global__ void CompactScaleSteps(const float* x, float* y, size_t count) {
+  const size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  const GroupRange range = RangeOfGroup(x + i * count, count, 1);
+  const CompactUnit unit = CompactUnitOfAmax(GroupAmax(x + i * count, count, 1));
+  y[i] = AddFp32(CompactSteps<2>(range, unit, x[i]), CompactSteps<4>(range, unit, x[i]));
+}
+
+template <int kBits>
+__device__ float LevelSteps(const float* x, size_t count, uint8_t* codes) {
+  constexpr LevelTable<kBits> kTable = LloydMaxLevels<kBits>();
+  const float scale = EncodeLevelGroup<kBits>(x, count, kTable, ScaleFormat::kBf16, codes);
+  const uint64_t packed = PackedEight<kBits>(codes[0] | static_cast<uint64_t>(codes[1]) << 8);
+  const uint64_t eight = EightCodes<kBits>(packed);
+  return LevelValue<kBits>(static_cast<uint8_t>(eight), scale, kTable);
+}
+
+// One thread a group of `count` >= 8, which it rotates first.
+__global__ void LevelQuantSteps(float* x, float* y, uint8_t* codes, size_t count) {
+  const size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  HadamardRotate(x + i * count, HadamardBlock(count));
+  float sum = LevelSteps<2>(x + i * count, count, codes + i * count);
+  sum = AddFp32(sum, LevelSteps<3>(x + i * count, count, codes + i * count));
+  y[i] = AddFp32(sum, LevelSteps<4>(x + i * count, count, codes + i * count));
 }
 
 }  // namespace forebay

@@ -28,8 +28,9 @@
 namespace forebay {
 
 // How scales and zeros are stored. There is no fp16: it overflows where bf16 data does not, and
-// turns small scales into 0.
-enum class ScaleFormat : uint8_t { kBf16 = 1, kFp32 = 2 };
+// turns small scales into 0. kCompact is a byte for each, of affine groups alone
+// (codec/steps/compact_scale.h).
+enum class ScaleFormat : uint8_t { kBf16 = 1, kFp32 = 2, kCompact = 3 };
 
 // `x` as a reader of the stored value sees it.
 FB_HOST_DEVICE constexpr float AsStored(float x, ScaleFormat format) {
