@@ -26,7 +26,7 @@
 //           first lowest.
 //   scales  [head], [head][token][group] or [head][group][channel]
 //   zeros   likewise, where affine
-// A plane of the exponent split: u32 payload bytes, twelve zeros, and the payload.
+// A plane of the exponent split: its payload, whose header has its length.
 //
 // Source   per-channel keys and per-token values: KIVI (arXiv 2402.02750).
 namespace forebay {
@@ -72,8 +72,12 @@ struct PlaneShape {
     return order == PlaneOrder::kTokenMajor ? (size_t{token} * heads + head) * dim
                                             : (size_t{head} * tokens + token) * dim;
   }
+  // Channels that follow one another before the next token.
+  size_t row_channels() const {
+    return order == PlaneOrder::kTokenMajor ? size_t{heads} * dim : dim;
+  }
   // Elements from a token's row to the next token's.
-  size_t row_stride() const { return order == PlaneOrder::kTokenMajor ? size_t{heads} * dim : dim; }
+  size_t row_stride() const { return row_channels(); }
 };
 
 // INVALID_ARGUMENT: an unknown kind, an axis or group that it does not have, or a dtype other than
