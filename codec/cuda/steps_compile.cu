@@ -6,6 +6,7 @@
 #include "codec/steps/float_formats.h"
 #include "codec/steps/host_device.h"
 #include "codec/steps/int_quant.h"
+#include "codec/steps/uniform_quant.h"
 
 namespace forebay {
 
@@ -48,6 +49,18 @@ __global__ void IntQuantSteps(const float* x, float* y, uint8_t* codes, uint8_t*
   const SymmetricGroup scale =
       EncodeSymmetricGroup(group, count, 1, ScaleFormat::kFp32, symmetric + i * count);
   y[i] = AddFp32(sum, SymmetricValue(symmetric[i * count], scale.scale));
+}
+
+__global__ void UniformQuantSteps(const float* x, float* y, int8_t* codes, size_t count) {
+  const size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i >= count || !UniformStepIsSound(x[i])) return;
+  const int32_t eighths = Log2Eighths(x[i]);
+  UniformChannel channel;
+  channel.step = Exp2Eighths(eighths);
+  channel.inverse = DivideFp32(1.0f, channel.step);
+  channel.reach = static_cast<float>(UniformClass(eighths, 0));
+  codes[i] = static_cast<int8_t>(UniformCode(x[i], channel));
+  y[i] = UniformValue(codes[i], channel);
 }
 
 }  // namespace forebay
