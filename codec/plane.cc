@@ -17,7 +17,6 @@ namespace forebay {
 namespace {
 
 constexpr size_t kStreamAlignment = 16;
-constexpr size_t kLengthBytes = 16;  // in front of a plane of variable length
 
 size_t Aligned(size_t bytes) {
   return (bytes + kStreamAlignment - 1) / kStreamAlignment * kStreamAlignment;
@@ -48,6 +47,9 @@ size_t BitsOf(PlaneKind kind) {
 
 bool IsSplit(PlaneKind kind) {
   return kind == PlaneKind::kSplitFixed || kind == PlaneKind::kSplitEntropy;
+}
+SplitChannels SplitChannelsOf(const PlaneShape& shape) {
+  return {shape.row_channels(), shape.row_channels() * shape.tokens};
 }
 bool IsAffine(PlaneKind kind) { return kind == PlaneKind::kInt4 || kind == PlaneKind::kInt2; }
 
@@ -366,7 +368,7 @@ bool IsLossless(PlaneKind kind) { return kind == PlaneKind::kRaw || IsSplit(kind
 size_t PlaneBytesMax(const PlaneFormat& format, const PlaneShape& shape) {
   if (format.kind == PlaneKind::kRaw) return Aligned(shape.raw_bytes());
   if (IsSplit(format.kind)) {
-    return kLengthBytes + Aligned(ExponentSplitBytesMax(shape.raw_bytes()));
+    return Aligned(ExponentSplitBytesMax(shape.raw_bytes()));
   }
   return StreamsOf(format, shape).end;
 }
@@ -388,11 +390,9 @@ std::optional<size_t> EncodePlane(const PlaneFormat& format, const PlaneShape& s
   if (IsSplit(format.kind)) {
     const SplitForm form =
         format.kind == PlaneKind::kSplitFixed ? SplitForm::kFixed : SplitForm::kEntropy;
-    const auto bytes = static_cast<uint32_t>(
-        ExponentSplitEncode(shape.dtype, form, raw, payload.subspan(kLengthBytes)));
-    std::memcpy(to, &bytes, sizeof(bytes));
-    pad(sizeof(bytes), kLengthBytes);
-    return pad(kLengthBytes + bytes, kLengthBytes + Aligned(bytes));
+    const size_t bytes =
+        ExponentSplitEncode(shape.dtype, form, raw, payload, SplitChannelsOf(shape));
+    return pad(bytes, Aligned(bytes));
   }
   const Streams streams = StreamsOf(format, shape);
   const auto at = [&](StreamName name) { return to + streams[name].begin; };
@@ -431,11 +431,9 @@ absl::Status DecodePlane(const PlaneFormat& format, const PlaneShape& shape, Byt
     return taken;
   };
   if (IsSplit(format.kind)) {
-    FB_ASSIGN_OR_RETURN(const Bytes length, take(kLengthBytes));
-    uint32_t bytes;
-    std::memcpy(&bytes, length.data(), sizeof(bytes));
+    FB_ASSIGN_OR_RETURN(const size_t bytes, ExponentSplitBytes(*payload));
     FB_ASSIGN_OR_RETURN(const Bytes split, take(Aligned(bytes)));
-    return ExponentSplitDecode(shape.dtype, split.first(bytes), raw);
+    return ExponentSplitDecode(shape.dtype, split.first(bytes), raw, SplitChannelsOf(shape));
   }
   FB_ASSIGN_OR_RETURN(const Bytes plane, take(PlaneBytesMax(format, shape)));
   const auto* const from = reinterpret_cast<const uint8_t*>(plane.data());

@@ -44,7 +44,7 @@
 //   outliers  [head][token][i] or [head][channel][i]: u16 index in the vector, ascending, and the
 //             u16 element
 //   rest      [head][token][channel], the 16-bit rows that are in no group
-// A plane of the exponent split: u32 payload bytes, twelve zeros, and the payload.
+// A plane of the exponent split: its payload, whose header has its length.
 //
 // Bounds. With s the stored scale of a group, before the result is rounded to the element type:
 //   int8            s / 2
@@ -111,8 +111,12 @@ struct PlaneShape {
     return order == PlaneOrder::kTokenMajor ? (size_t{token} * heads + head) * dim
                                             : (size_t{head} * tokens + token) * dim;
   }
+  // Channels that follow one another before the next token.
+  size_t row_channels() const {
+    return order == PlaneOrder::kTokenMajor ? size_t{heads} * dim : dim;
+  }
   // Elements from a token's row to the next token's.
-  size_t row_stride() const { return order == PlaneOrder::kTokenMajor ? size_t{heads} * dim : dim; }
+  size_t row_stride() const { return row_channels(); }
 };
 
 // Tokens of the plane that are in groups: all but those of a column's short rest.

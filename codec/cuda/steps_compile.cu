@@ -9,6 +9,7 @@
 #include "codec/steps/host_device.h"
 #include "codec/steps/int_quant.h"
 #include "codec/steps/level_quant.h"
+#include "codec/steps/uniform_quant.h"
 
 namespace forebay {
 
@@ -84,6 +85,18 @@ __global__ void LevelQuantSteps(float* x, float* y, uint8_t* codes, size_t count
   float sum = LevelSteps<2>(x + i * count, count, codes + i * count);
   sum = AddFp32(sum, LevelSteps<3>(x + i * count, count, codes + i * count));
   y[i] = AddFp32(sum, LevelSteps<4>(x + i * count, count, codes + i * count));
+}
+
+__global__ void UniformQuantSteps(const float* x, float* y, int8_t* codes, size_t count) {
+  const size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i >= count || !UniformStepIsSound(x[i])) return;
+  const int32_t eighths = Log2Eighths(x[i]);
+  UniformChannel channel;
+  channel.step = Exp2Eighths(eighths);
+  channel.inverse = DivideFp32(1.0f, channel.step);
+  channel.reach = static_cast<float>(UniformClass(eighths, 0));
+  codes[i] = static_cast<int8_t>(UniformCode(x[i], channel));
+  y[i] = UniformValue(codes[i], channel);
 }
 
 }  // namespace forebay

@@ -18,6 +18,8 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little);
 
+constexpr size_t kRowBytesMax = kLanes * kWordBytes;
+
 // Which lane each lane takes its value from, for each mask of kN lanes.
 template <size_t kN>
 struct Shuffles {
@@ -47,11 +49,13 @@ constexpr Shuffles<kN> MakeShuffles() {
 template <size_t kN>
 inline constexpr Shuffles<kN> kShuffles = MakeShuffles<kN>();
 
-// One row is one symbol of each lane; only the last row of a stream has fewer than kLanes.
-inline uint16_t* EncodeRow(const EncodeTable& table, const uint8_t* symbols, size_t lanes,
-                           uint32_t* states, uint16_t* words) {
+// One row is one symbol of each lane; only the last row of a run has fewer than kLanes. `bases` are
+// those of the row, or null.
+inline uint16_t* EncodeRow(const EncodeTable* tables, const uint16_t* bases, const uint8_t* symbols,
+                           size_t lanes, uint32_t* states, uint16_t* words) {
   for (size_t lane = lanes; lane-- > 0;) {
-    const uint32_t range = table.entries[symbols[lane]].range;
+    const size_t base = bases == nullptr ? 0 : bases[lane];
+    const uint32_t range = tables->entries[base + symbols[lane]].range;
     const uint32_t frequency = range & 0xffff;
     if (frequency == 0) return nullptr;
     uint32_t x = states[lane];
@@ -64,18 +68,17 @@ inline uint16_t* EncodeRow(const EncodeTable& table, const uint8_t* symbols, siz
   return words;
 }
 
-inline void DecodeRow(const DecodeTable& table, BlockToDecode& block, uint8_t* symbols,
-                      size_t lanes) {
+// False where a word is missing.
+inline bool DecodeRow(const DecodeTable* tables, const uint16_t* bases, Lanes& block,
+                      uint8_t* symbols, size_t lanes) {
   for (size_t lane = 0; lane < lanes; ++lane) {
+    const size_t base = bases == nullptr ? 0 : bases[lane] * (kSlots / 256);
     uint32_t x = block.states[lane];
-    const uint32_t slot = table.slots[x & (kSlots - 1)];
+    const uint32_t slot = tables->slots[base + (x & (kSlots - 1))];
     symbols[lane] = static_cast<uint8_t>(slot);
     x = (slot >> 20) * (x >> kProbabilityBits) + ((slot >> 8) & (kSlots - 1));
     if (x < kStateMin) {
-      if (block.words == block.end) {
-        block.words = nullptr;
-        return;
-      }
+      if (block.end - block.words < static_cast<ptrdiff_t>(kWordBytes)) return false;
       uint16_t word;
       std::memcpy(&word, block.words, sizeof(word));
       x = x << 16 | word;
@@ -83,11 +86,26 @@ inline void DecodeRow(const DecodeTable& table, BlockToDecode& block, uint8_t* s
     }
     block.states[lane] = x;
   }
+  return true;
 }
 
-inline void Fail(BlockToDecode* blocks, size_t count) {
-  for (size_t b = 0; b < count; ++b) blocks[b].words = nullptr;
-}
+// The bases of row after row, in either direction.
+class ClassRows {
+ public:
+  ClassRows(const Classes& classes, size_t at)
+      : bases_(classes.bases), period_(classes.period), at_(at % classes.period) {}
+  const uint16_t* row() const { return bases_ == nullptr ? nullptr : bases_ + at_; }
+  void Next() {
+    at_ += kLanes;
+    if (at_ == period_) at_ = 0;
+  }
+  void Previous() { at_ = (at_ == 0 ? period_ : at_) - kLanes; }
+
+ private:
+  const uint16_t* bases_;
+  size_t period_;
+  size_t at_;
+};
 
 }  // namespace
 }  // namespace forebay::rans32
@@ -100,24 +118,27 @@ namespace {
 #if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128 || HWY_HAVE_SCALABLE
 
 // Plain code, where vectors are emulated or have no size at compile time.
-const uint16_t* EncodeRows(const EncodeTable& table, const uint8_t* symbols, size_t rows,
-                           uint32_t* states, uint16_t* words) {
+const uint16_t* EncodeRows(const EncodeTable* tables, ClassRows classes, const uint8_t* symbols,
+                           size_t rows, uint32_t* states, uint16_t* words) {
   for (size_t row = rows; row-- > 0 && words != nullptr;) {
-    words = EncodeRow(table, symbols + row * kLanes, kLanes, states, words);
+    classes.Previous();
+    words = EncodeRow(tables, classes.row(), symbols + row * kLanes, kLanes, states, words);
   }
   return words;
 }
 
-void DecodeOne(const DecodeTable& table, BlockToDecode* block, size_t rows) {
-  uint8_t* symbols = block->symbols;
-  for (size_t row = 0; row < rows && block->words != nullptr; ++row) {
-    DecodeRow(table, *block, symbols + row * kLanes, kLanes);
+size_t DecodeRows(const DecodeTable* tables, ClassRows classes, Lanes& lanes, const uint8_t* limit,
+                  uint8_t* symbols, size_t rows) {
+  for (size_t row = 0; row < rows; ++row) {
+    if (lanes.words > limit) return row;
+    Lanes unbounded = lanes;
+    unbounded.end = limit + kRowBytesMax;
+    DecodeRow(tables, classes.row(), unbounded, symbols + row * kLanes, kLanes);
+    lanes.words = unbounded.words;
+    std::memcpy(lanes.states, unbounded.states, sizeof(lanes.states));
+    classes.Next();
   }
-}
-
-void DecodeTwo(const DecodeTable& table, BlockToDecode* blocks, size_t rows) {
-  DecodeOne(table, blocks, rows);
-  DecodeOne(table, blocks + 1, rows);
+  return rows;
 }
 
 #else
@@ -167,12 +188,16 @@ HWY_INLINE V32 Lookup(const uint32_t* table, V32 index) {
   return V32{_mm256_set_m128i(b, a)};
 }
 
-HWY_INLINE Entries LookupEntries(const EncodeTable& table, const uint8_t* symbols) {
-  const auto two = [&table, symbols](size_t i) {
+template <bool kClassed>
+HWY_INLINE Entries LookupEntries(const EncodeTable* tables, const uint16_t* bases,
+                                 const uint8_t* symbols) {
+  const auto two = [tables, bases, symbols](size_t i) {
     long long first;
     long long second;
-    std::memcpy(&first, &table.entries[symbols[i]], sizeof(first));
-    std::memcpy(&second, &table.entries[symbols[i + 1]], sizeof(second));
+    const size_t at0 = kClassed ? size_t{bases[i]} + symbols[i] : symbols[i];
+    const size_t at1 = kClassed ? size_t{bases[i + 1]} + symbols[i + 1] : symbols[i + 1];
+    std::memcpy(&first, &tables->entries[at0], sizeof(first));
+    std::memcpy(&second, &tables->entries[at1], sizeof(second));
     return _mm_insert_epi64(_mm_cvtsi64_si128(first), second, 1);
   };
   const __m256 even = _mm256_castsi256_ps(_mm256_set_m128i(two(4), two(0)));
@@ -200,10 +225,14 @@ HWY_INLINE V32 Lookup(const uint32_t* table, V32 index) {
   return hn::GatherIndex(d32, table, hn::BitCast(di32, index));
 }
 
-HWY_INLINE Entries LookupEntries(const EncodeTable& table, const uint8_t* symbols) {
-  const auto index = hn::ShiftLeft<1>(hn::PromoteTo(di32, hn::LoadU(d8, symbols)));
-  return {hn::GatherIndex(d32, &table.entries[0].range, index),
-          hn::GatherIndex(d32, &table.entries[0].reciprocal, index)};
+template <bool kClassed>
+HWY_INLINE Entries LookupEntries(const EncodeTable* tables, const uint16_t* bases,
+                                 const uint8_t* symbols) {
+  auto entry = hn::PromoteTo(d32, hn::LoadU(d8, symbols));
+  if (kClassed) entry = hn::Add(entry, hn::PromoteTo(d32, hn::LoadU(d16, bases)));
+  const auto index = hn::BitCast(di32, hn::ShiftLeft<1>(entry));
+  return {hn::GatherIndex(d32, &tables->entries[0].range, index),
+          hn::GatherIndex(d32, &tables->entries[0].reciprocal, index)};
 }
 
 HWY_INLINE void StoreLowBytes(const V32* row, uint8_t* to) {
@@ -229,14 +258,18 @@ HWY_INLINE size_t BitsOf(Mask mask) {
   return bits[0];
 }
 
-const uint16_t* EncodeRows(const EncodeTable& table, const uint8_t* symbols, size_t rows,
-                           uint32_t* states, uint16_t* words) {
+template <bool kClassed>
+const uint16_t* EncodeRowsAs(const EncodeTable* tables, ClassRows classes, const uint8_t* symbols,
+                             size_t rows, uint32_t* states, uint16_t* words) {
   V32 x[kVectors];
   for (size_t v = 0; v < kVectors; ++v) x[v] = hn::LoadU(d32, states + v * kN);
   V32 least = hn::Set(d32, kSlots);
   for (size_t row = rows; row-- > 0;) {
+    classes.Previous();
     for (size_t v = kVectors; v-- > 0;) {
-      const auto [range, reciprocal] = LookupEntries(table, symbols + row * kLanes + v * kN);
+      const uint16_t* const bases = kClassed ? classes.row() + v * kN : nullptr;
+      const auto [range, reciprocal] =
+          LookupEntries<kClassed>(tables, bases, symbols + row * kLanes + v * kN);
       const V32 frequency = hn::And(range, hn::Set(d32, 0xffff));
       least = hn::Min(least, frequency);
       // Both sides are small, so that signed comparison, which x86 has, will do.
@@ -263,53 +296,54 @@ const uint16_t* EncodeRows(const EncodeTable& table, const uint8_t* symbols, siz
   return hn::AllFalse(d32, hn::Eq(least, hn::Zero(d32))) ? words : nullptr;
 }
 
-// Both blocks advance in turn: one alone leaves the processor waiting for the lookups, on whose
-// results its next row depends.
-template <size_t kBlocks>
-void DecodeRows(const DecodeTable& table, BlockToDecode* blocks, size_t rows) {
-  V32 x[kBlocks][kVectors];
-  const uint8_t* words[kBlocks];
-  for (size_t b = 0; b < kBlocks; ++b) {
-    words[b] = blocks[b].words;
-    for (size_t v = 0; v < kVectors; ++v) x[b][v] = hn::LoadU(d32, blocks[b].states + v * kN);
-  }
-  for (size_t row = 0; row < rows; ++row) {
-    V32 slots[kBlocks][kVectors];
+const uint16_t* EncodeRows(const EncodeTable* tables, ClassRows classes, const uint8_t* symbols,
+                           size_t rows, uint32_t* states, uint16_t* words) {
+  return classes.row() == nullptr
+             ? EncodeRowsAs<false>(tables, classes, symbols, rows, states, words)
+             : EncodeRowsAs<true>(tables, classes, symbols, rows, states, words);
+}
+
+template <bool kClassed>
+size_t DecodeRowsAs(const DecodeTable* tables, ClassRows classes, Lanes& lanes,
+                    const uint8_t* limit, uint8_t* symbols, size_t rows) {
+  V32 x[kVectors];
+  for (size_t v = 0; v < kVectors; ++v) x[v] = hn::LoadU(d32, lanes.states + v * kN);
+  const uint8_t* words = lanes.words;
+  size_t row = 0;
+  // A row takes no more than the slack, so that it is enough to look now and then.
+  for (; row < rows && words <= limit; ++row) {
+    V32 slots[kVectors];
     for (size_t v = 0; v < kVectors; ++v) {
-      for (size_t b = 0; b < kBlocks; ++b) {
-        const V32 slot = Lookup(table.slots, hn::And(x[b][v], hn::Set(d32, kSlots - 1)));
-        slots[b][v] = slot;
-        const V32 offset = hn::And(hn::ShiftRight<8>(slot), hn::Set(d32, kSlots - 1));
-        const V32 state = hn::Add(
-            hn::Mul(hn::ShiftRight<20>(slot), hn::ShiftRight<kProbabilityBits>(x[b][v])), offset);
-        const auto low = hn::Eq(hn::ShiftRight<16>(state), hn::Zero(d32));
-        const size_t bits = BitsOf(low);
-        const V32 next =
-            hn::PromoteTo(d32, hn::LoadU(d16, reinterpret_cast<const uint16_t*>(words[b])));
-        const V32 fed =
-            hn::Or(hn::ShiftLeft<16>(state), Shuffled(next, kShuffles<kN>.expand[bits]));
-        x[b][v] = hn::IfThenElse(low, fed, state);
-        words[b] += kWordBytes * static_cast<size_t>(std::popcount(bits));
+      V32 index = hn::And(x[v], hn::Set(d32, kSlots - 1));
+      if (kClassed) {
+        const V32 bases = hn::PromoteTo(d32, hn::LoadU(d16, classes.row() + v * kN));
+        index = hn::Add(index, hn::ShiftLeft<kProbabilityBits - 8>(bases));
       }
+      const V32 slot = Lookup(tables->slots, index);
+      slots[v] = slot;
+      const V32 offset = hn::And(hn::ShiftRight<8>(slot), hn::Set(d32, kSlots - 1));
+      const V32 state = hn::Add(
+          hn::Mul(hn::ShiftRight<20>(slot), hn::ShiftRight<kProbabilityBits>(x[v])), offset);
+      const auto low = hn::Eq(hn::ShiftRight<16>(state), hn::Zero(d32));
+      const size_t bits = BitsOf(low);
+      const V32 next = hn::PromoteTo(d32, hn::LoadU(d16, reinterpret_cast<const uint16_t*>(words)));
+      const V32 fed = hn::Or(hn::ShiftLeft<16>(state), Shuffled(next, kShuffles<kN>.expand[bits]));
+      x[v] = hn::IfThenElse(low, fed, state);
+      words += kWordBytes * static_cast<size_t>(std::popcount(bits));
     }
-    // A row takes no more than the slack, so that it may be found out afterwards.
-    for (size_t b = 0; b < kBlocks; ++b) {
-      StoreLowBytes(slots[b], blocks[b].symbols + row * kLanes);
-      if (words[b] > blocks[b].end) return Fail(blocks, kBlocks);
-    }
+    StoreLowBytes(slots, symbols + row * kLanes);
+    classes.Next();
   }
-  for (size_t b = 0; b < kBlocks; ++b) {
-    blocks[b].words = words[b];
-    for (size_t v = 0; v < kVectors; ++v) hn::StoreU(x[b][v], d32, blocks[b].states + v * kN);
-  }
+  lanes.words = words;
+  for (size_t v = 0; v < kVectors; ++v) hn::StoreU(x[v], d32, lanes.states + v * kN);
+  return row;
 }
 
-void DecodeOne(const DecodeTable& table, BlockToDecode* blocks, size_t rows) {
-  DecodeRows<1>(table, blocks, rows);
-}
-
-void DecodeTwo(const DecodeTable& table, BlockToDecode* blocks, size_t rows) {
-  DecodeRows<2>(table, blocks, rows);
+size_t DecodeRows(const DecodeTable* tables, ClassRows classes, Lanes& lanes, const uint8_t* limit,
+                  uint8_t* symbols, size_t rows) {
+  return classes.row() == nullptr
+             ? DecodeRowsAs<false>(tables, classes, lanes, limit, symbols, rows)
+             : DecodeRowsAs<true>(tables, classes, lanes, limit, symbols, rows);
 }
 
 #endif
@@ -322,29 +356,45 @@ HWY_AFTER_NAMESPACE();
 namespace forebay::rans32 {
 namespace {
 HWY_EXPORT(EncodeRows);
-HWY_EXPORT(DecodeOne);
-HWY_EXPORT(DecodeTwo);
+HWY_EXPORT(DecodeRows);
 }  // namespace
 
-const uint16_t* EncodeBlock(const EncodeTable& table, const uint8_t* symbols, size_t count,
-                            uint32_t states[kLanes], uint16_t* words_end) {
+const uint16_t* Encode(const EncodeTable* tables, const Classes& classes, size_t at,
+                       const uint8_t* symbols, size_t count, uint32_t states[kLanes],
+                       uint16_t* words_end) {
   const size_t rows = count / kLanes;
-  for (size_t lane = 0; lane < kLanes; ++lane) states[lane] = kStateMin;
-  uint16_t* words = EncodeRow(table, symbols + rows * kLanes, count % kLanes, states, words_end);
+  const ClassRows end(classes, at + rows * kLanes);
+  uint16_t* const words =
+      EncodeRow(tables, end.row(), symbols + rows * kLanes, count % kLanes, states, words_end);
   if (words == nullptr) return nullptr;
-  return HWY_DYNAMIC_DISPATCH(EncodeRows)(table, symbols, rows, states, words);
+  return HWY_DYNAMIC_DISPATCH(EncodeRows)(tables, end, symbols, rows, states, words);
 }
 
-void DecodeBlock(const DecodeTable& table, BlockToDecode& block, size_t count) {
+bool Decode(const DecodeTable* tables, const Classes& classes, size_t at, Lanes& lanes,
+            uint8_t* symbols, size_t count) {
   const size_t rows = count / kLanes;
-  HWY_DYNAMIC_DISPATCH(DecodeOne)(table, &block, rows);
-  if (block.words != nullptr) {
-    DecodeRow(table, block, block.symbols + rows * kLanes, count % kLanes);
+  // Rows that may read kRowBytesMax without reaching the end.
+  size_t done = 0;
+  if (lanes.end - lanes.words >= static_cast<ptrdiff_t>(kRowBytesMax)) {
+    done = HWY_DYNAMIC_DISPATCH(DecodeRows)(tables, ClassRows(classes, at), lanes,
+                                            lanes.end - kRowBytesMax, symbols, rows);
   }
-}
-
-void DecodeTwoBlocks(const DecodeTable& table, BlockToDecode blocks[2]) {
-  HWY_DYNAMIC_DISPATCH(DecodeTwo)(table, blocks, kBlockSymbols / kLanes);
+  if (done < rows) {
+    // The others read from a copy, with zeros behind it.
+    uint8_t copy[2 * kRowBytesMax] = {};
+    const auto left = static_cast<size_t>(lanes.end - lanes.words);
+    std::memcpy(copy, lanes.words, left);
+    Lanes tail = lanes;
+    tail.words = copy;
+    const size_t tail_rows =
+        HWY_DYNAMIC_DISPATCH(DecodeRows)(tables, ClassRows(classes, at + done * kLanes), tail,
+                                         copy + left, symbols + done * kLanes, rows - done);
+    if (done + tail_rows < rows || tail.words > copy + left) return false;
+    lanes.words += tail.words - copy;
+    std::memcpy(lanes.states, tail.states, sizeof(lanes.states));
+  }
+  return DecodeRow(tables, ClassRows(classes, at + rows * kLanes).row(), lanes,
+                   symbols + rows * kLanes, count % kLanes);
 }
 
 }  // namespace forebay::rans32

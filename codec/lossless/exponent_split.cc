@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
-#include "codec/entropy/rans32.h"
+#include "codec/lossless/exponent_entropy.h"
 #include "codec/lossless/exponent_split_kernel.h"
 
 namespace forebay {
@@ -17,19 +17,18 @@ using exponent_split::kChunk;
 using exponent_split::kCodebookMax;
 using exponent_split::Kind;
 
-constexpr uint8_t kVersion = 1;
+constexpr uint8_t kVersion = 2;
+constexpr uint8_t kHasCeilings = 1;
 constexpr size_t kElementBytes = 2;
-// What is split at once on the way to and from R32: two blocks, its fastest.
-constexpr size_t kStride = 2 * rans32::kBlockSymbols;
 
 struct Header {
   uint8_t version;
   uint8_t form;
   uint8_t dtype;
-  uint8_t zero;
+  uint8_t flags;
   uint32_t element_count;
   uint32_t escape_count;
-  uint32_t zeros;
+  uint32_t payload_bytes;
 };
 static_assert(sizeof(Header) == kSplitHeaderBytes);
 
@@ -67,21 +66,25 @@ Kind KindOf(DType dtype) {
   return dtype == DType::kBf16 ? Kind::kBf16 : Kind::kFp16;
 }
 
-void StoreHeader(DType dtype, SplitForm form, size_t element_count, size_t escape_count,
-                 MutableBytes payload) {
+// The payload's bytes.
+size_t StoreHeader(DType dtype, SplitForm form, uint8_t flags, size_t element_count,
+                   size_t escape_count, size_t payload_bytes, MutableBytes payload) {
   Header header{};
   header.version = kVersion;
   header.form = static_cast<uint8_t>(form);
   header.dtype = static_cast<uint8_t>(dtype);
+  header.flags = flags;
   header.element_count = static_cast<uint32_t>(element_count);
   header.escape_count = static_cast<uint32_t>(escape_count);
+  header.payload_bytes = static_cast<uint32_t>(payload_bytes);
   std::memcpy(payload.data(), &header, sizeof(header));
+  return payload_bytes;
 }
 
 size_t EncodeRaw(DType dtype, Bytes raw, MutableBytes payload) {
-  StoreHeader(dtype, SplitForm::kRaw, raw.size() / kElementBytes, 0, payload);
   if (!raw.empty()) std::memcpy(payload.data() + kSplitHeaderBytes, raw.data(), raw.size());
-  return kSplitHeaderBytes + raw.size();
+  return StoreHeader(dtype, SplitForm::kRaw, 0, raw.size() / kElementBytes, 0,
+                     kSplitHeaderBytes + raw.size(), payload);
 }
 
 // Counts exponents. Of each chunk 64 elements, at places that move from chunk to chunk, so that no
@@ -235,7 +238,6 @@ size_t EncodeFixed(DType dtype, Bytes raw, MutableBytes payload) {
     if (escape_count <= escapes_few) break;
   }
   if (escape_count > escapes_max) return EncodeRaw(dtype, raw, payload);
-  StoreHeader(dtype, SplitForm::kFixed, n, escape_count, payload);
   std::memcpy(At(payload, kSplitHeaderBytes), codebook.keys, kCodebookMax);
   Pad(payload, layout.nibbles + (n + 1) / 2);
   if (kind == Kind::kFp16) Pad(payload, layout.crumbs + (n + 3) / 4);
@@ -243,28 +245,16 @@ size_t EncodeFixed(DType dtype, Bytes raw, MutableBytes payload) {
   Pad(payload, layout.escapes + ChunksOf(n) * sizeof(uint16_t));
   const size_t positions_end = layout.positions + escape_count * sizeof(uint16_t);
   Pad(payload, positions_end);
-  return layout.ExponentsAt(escape_count) + escape_count;
+  return StoreHeader(dtype, SplitForm::kFixed, 0, n, escape_count,
+                     layout.ExponentsAt(escape_count) + escape_count, payload);
 }
 
-size_t EncodeEntropy(DType dtype, Bytes raw, MutableBytes payload) {
-  const size_t n = raw.size() / kElementBytes;
-  const size_t stream_at = kSplitHeaderBytes + Aligned(n);
-  if (n == 0 || stream_at >= raw.size()) return EncodeRaw(dtype, raw, payload);
-  uint64_t counts[256] = {};
-  exponent_split::CountKeys(At(raw, 0), n, counts);
-  const Rans32Table table = Rans32Table::OfCounts(counts);
-  Rans32Writer writer(table, Rans32Writer::TableKind::kOwn, n,
-                      payload.subspan(stream_at, raw.size() - stream_at));
-  uint8_t keys[rans32::kBlockSymbols];
-  for (size_t at = 0; at < n; at += rans32::kBlockSymbols) {
-    const size_t count = std::min(rans32::kBlockSymbols, n - at);
-    exponent_split::SplitPlanes(At(raw, at * kElementBytes), count, keys,
-                                At(payload, kSplitHeaderBytes + at));
-    if (!writer.Add(AsBytes(keys, count))) return EncodeRaw(dtype, raw, payload);
-  }
-  StoreHeader(dtype, SplitForm::kEntropy, n, 0, payload);
-  Pad(payload, kSplitHeaderBytes + n);
-  return stream_at + writer.Finish();
+size_t EncodeEntropy(DType dtype, const SplitChannels& channels, Bytes raw, MutableBytes payload) {
+  const exponent_split::EntropyForm form = exponent_split::EncodeEntropy(
+      KindOf(dtype), channels, raw, payload.subspan(kSplitHeaderBytes));
+  if (form.bytes == 0) return EncodeRaw(dtype, raw, payload);
+  return StoreHeader(dtype, SplitForm::kEntropy, form.has_ceilings ? kHasCeilings : 0,
+                     raw.size() / kElementBytes, 0, kSplitHeaderBytes + form.bytes, payload);
 }
 
 // Puts the exponents of a chunk's escapes right.
@@ -333,46 +323,47 @@ absl::Status DecodeFixed(Kind kind, size_t escape_count, Bytes payload, MutableB
   return absl::OkStatus();
 }
 
-absl::Status DecodeEntropy(Bytes payload, MutableBytes raw) {
-  const size_t n = raw.size() / kElementBytes;
-  const size_t stream_at = kSplitHeaderBytes + Aligned(n);
-  if (payload.size() < stream_at) {
-    return absl::DataLossError(
-        absl::StrCat("an entropy split of ", payload.size(), " bytes for ", n, " elements"));
-  }
-  Rans32Reader reader;
-  FB_RETURN_IF_ERROR(reader.Open(payload.subspan(stream_at), n));
-  uint8_t keys[kStride];
-  for (size_t at = 0; at < n; at += kStride) {
-    const size_t count = std::min(kStride, n - at);
-    FB_RETURN_IF_ERROR(reader.Next(AsMutableBytes(keys, count)));
-    exponent_split::JoinPlanes(keys, At(payload, kSplitHeaderBytes + at), count,
-                               At(raw, at * kElementBytes));
-  }
-  return absl::OkStatus();
-}
-
-}  // namespace
-
-size_t ExponentSplitEncode(DType dtype, SplitForm form, Bytes raw, MutableBytes payload) {
-  KindOf(dtype);
-  FB_CHECK(raw.size() % kElementBytes == 0);
-  FB_CHECK(raw.size() / kElementBytes <= UINT32_MAX);
-  FB_CHECK(payload.size() >= ExponentSplitBytesMax(raw.size()));
-  if (form == SplitForm::kFixed) return EncodeFixed(dtype, raw, payload);
-  if (form == SplitForm::kEntropy) return EncodeEntropy(dtype, raw, payload);
-  return EncodeRaw(dtype, raw, payload);
-}
-
-absl::Status ExponentSplitDecode(DType dtype, Bytes payload, MutableBytes raw) {
-  const Kind kind = KindOf(dtype);
+absl::StatusOr<Header> ParseHeader(Bytes payload) {
   if (payload.size() < kSplitHeaderBytes) {
     return absl::DataLossError(absl::StrCat("an exponent split of ", payload.size(), " bytes"));
   }
   Header header;
   std::memcpy(&header, payload.data(), sizeof(header));
-  if (header.version != kVersion || header.zero != 0 || header.zeros != 0) {
+  if (header.version != kVersion) {
     return absl::DataLossError(absl::StrCat("an exponent split of version ", header.version));
+  }
+  if (header.payload_bytes < kSplitHeaderBytes || header.payload_bytes > payload.size()) {
+    return absl::DataLossError(absl::StrCat("an exponent split of ", header.payload_bytes,
+                                            " bytes in a payload of ", payload.size()));
+  }
+  return header;
+}
+
+}  // namespace
+
+size_t ExponentSplitEncode(DType dtype, SplitForm form, Bytes raw, MutableBytes payload,
+                           const SplitChannels& channels) {
+  KindOf(dtype);
+  FB_CHECK(raw.size() % kElementBytes == 0);
+  FB_CHECK(raw.size() <= UINT32_MAX - kSplitHeaderBytes);
+  FB_CHECK(payload.size() >= ExponentSplitBytesMax(raw.size()));
+  if (form == SplitForm::kFixed) return EncodeFixed(dtype, raw, payload);
+  if (form == SplitForm::kEntropy) return EncodeEntropy(dtype, channels, raw, payload);
+  return EncodeRaw(dtype, raw, payload);
+}
+
+absl::StatusOr<size_t> ExponentSplitBytes(Bytes payload) {
+  FB_ASSIGN_OR_RETURN(const Header header, ParseHeader(payload));
+  return header.payload_bytes;
+}
+
+absl::Status ExponentSplitDecode(DType dtype, Bytes payload, MutableBytes raw,
+                                 const SplitChannels& channels) {
+  const Kind kind = KindOf(dtype);
+  FB_ASSIGN_OR_RETURN(const Header header, ParseHeader(payload));
+  if (header.payload_bytes != payload.size()) {
+    return absl::DataLossError(
+        absl::StrCat(payload.size() - header.payload_bytes, " bytes after an exponent split"));
   }
   if (header.dtype != static_cast<uint8_t>(dtype)) {
     return absl::DataLossError(absl::StrCat("an exponent split of dtype ", header.dtype, " where ",
@@ -382,21 +373,29 @@ absl::Status ExponentSplitDecode(DType dtype, Bytes payload, MutableBytes raw) {
     return absl::DataLossError(absl::StrCat("an exponent split of ", header.element_count,
                                             " elements for ", raw.size(), " bytes"));
   }
+  const bool is_entropy = header.form == static_cast<uint8_t>(SplitForm::kEntropy);
+  if (header.flags > (is_entropy ? kHasCeilings : 0)) {
+    return absl::DataLossError(absl::StrCat("flags ", header.flags, " in form ", header.form));
+  }
   if (header.form == static_cast<uint8_t>(SplitForm::kFixed)) {
     return DecodeFixed(kind, header.escape_count, payload, raw);
   }
   if (header.escape_count != 0) {
     return absl::DataLossError(absl::StrCat("escapes in form ", header.form));
   }
-  if (header.form == static_cast<uint8_t>(SplitForm::kEntropy)) return DecodeEntropy(payload, raw);
+  payload.remove_prefix(kSplitHeaderBytes);
+  if (is_entropy) {
+    return exponent_split::DecodeEntropy(kind, channels, header.flags == kHasCeilings, payload,
+                                         raw);
+  }
   if (header.form != static_cast<uint8_t>(SplitForm::kRaw)) {
     return absl::DataLossError(absl::StrCat("an exponent split of form ", header.form));
   }
-  if (payload.size() - kSplitHeaderBytes != raw.size()) {
-    return absl::DataLossError(absl::StrCat("raw elements of ", payload.size() - kSplitHeaderBytes,
-                                            " bytes where ", raw.size(), " are due"));
+  if (payload.size() != raw.size()) {
+    return absl::DataLossError(
+        absl::StrCat("raw elements of ", payload.size(), " bytes where ", raw.size(), " are due"));
   }
-  if (!raw.empty()) std::memcpy(raw.data(), payload.data() + kSplitHeaderBytes, raw.size());
+  if (!raw.empty()) std::memcpy(raw.data(), payload.data(), raw.size());
   return absl::OkStatus();
 }
 
