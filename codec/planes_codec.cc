@@ -216,6 +216,7 @@ std::vector<std::unique_ptr<Codec>> MakePlanesCodecs() {
   add_both("fp8_token", {kFp8E4M3, kRow, 0, kBf16});
   add("k8v4", int8, int4_v);
   add("int4", int4_k, int4_v);
+  add("k4v2", {kInt4, kColumn, 64, kCompact}, {kLloyd2, kRow, 0, kBf16, kHadamard});
   add("int2", {kInt2, kColumn, 64, kCompact}, {kInt2, kRow, 64, kCompact});
   add_both("fp8_e5m2", {kFp8E5M2});
   add("kivi4", {kInt4, kColumn, 32, kBf16}, {kInt4, kRow, 32, kBf16});

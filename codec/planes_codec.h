@@ -70,7 +70,8 @@ absl::StatusOr<PartPlan> ReadPartPlan(const KvLayout& layout, const PartSpec& pa
 //   fp8_token      E4M3, a scale for each token and head, 8.1: for heads whose tokens differ much
 //   k8v4           int8 keys, int4 values of 64 channels a group, 6.3
 //   int4           keys by channel, values by token, 64 a group, 4.5
-//   int2           the same with scales and zeros of a byte, 2.25
+//   k4v2           int4's keys with scales and zeros of a byte, lloyd2's values, 3.2
+//   int2           int4's layout with scales and zeros of a byte, 2.25
 // and those that others are known by, to compare with:
 //   fp8_e5m2       no scale at all, 8.0
 //   kivi4, kivi2   KIVI's: int4's layout, 32 a group, 5.0 and 3.0
