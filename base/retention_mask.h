@@ -30,6 +30,9 @@ struct RetentionMask {
   void Keep(uint32_t scope, uint32_t token) {
     words[scope * word_count() + token / 64] |= uint64_t{1} << (token % 64);
   }
+  void Drop(uint32_t scope, uint32_t token) {
+    words[scope * word_count() + token / 64] &= ~(uint64_t{1} << (token % 64));
+  }
   // Tokens that `scope` keeps.
   uint32_t Kept(uint32_t scope) const;
   // The mask of tokens [token_begin, token_end), of a page for instance. Requires

@@ -257,6 +257,10 @@ uint64_t ClientCore::Publish(uint64_t ns_id, std::vector<PageKey> keys, KvView v
   if (status.ok()) {
     status = view.Validate(ns->spec.layout, static_cast<uint32_t>(keys.size()));
   }
+  if (status.ok() && options.plan != nullptr) {
+    status = CheckPublishPlan(*options.plan, ns->spec.layout, ns->spec.quality,
+                              static_cast<uint32_t>(keys.size()));
+  }
   if (!status.ok()) {
     done(std::move(status));
     return 0;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -8,7 +9,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/clock.h"
+#include "base/retention_mask.h"
 #include "client/codec_choice.h"
+#include "client/publish_plan.h"
 
 namespace forebay {
 
@@ -51,6 +54,8 @@ struct PublishOptions {
   // Whether the view holds a state for each page. False: only for the last page of the chain, since
   // an engine that runs through a prompt keeps no others.
   bool states_of_all_pages = false;
+  // Tokens that are dropped or stay exact, and formats by layer; null: none of that.
+  std::shared_ptr<const PublishPlan> plan = nullptr;
 };
 
 struct SubscribeOptions {
@@ -64,6 +69,9 @@ struct FetchResult {
   uint64_t bytes = 0;       // payload bytes that crossed
   uint64_t bytes_local = 0, bytes_tcp = 0, bytes_ucx = 0;  // by path
   absl::Status first_error;  // why a part did not come, if one did not: daemon, part and page
+  // For each layer of the model, over the tokens asked for, one scope for each KV head: what was
+  // dropped reads as zeros, and attention must leave it out. Empty where nothing was.
+  std::vector<RetentionMask> kept;
 };
 
 struct PublishResult {

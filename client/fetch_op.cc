@@ -10,6 +10,7 @@
 #include "base/status_macros.h"
 #include "client/core_services.h"
 #include "codec/codec.h"
+#include "codec/planes_codec.h"
 
 namespace forebay {
 namespace {
@@ -361,7 +362,34 @@ absl::Status FetchOp::Decode(const Item& item, const FrameHeader& header, Bytes 
     }
   }
   services().buffers.Give(std::move(whole));
+  if (decoded.ok() && (header.flags & kFrameRetentionMask) != 0) {
+    return NoteKept(item, header, payload);
+  }
   return decoded;
+}
+
+// Which tokens the frame has, for an engine that must not attend to the others.
+absl::Status FetchOp::NoteKept(const Item& item, const FrameHeader& header, Bytes payload) {
+  const KvLayout& layout = ns_.spec.layout;
+  const PartSpec& part = ns_.parts[item.part];
+  FB_ASSIGN_OR_RETURN(const PartPlan plan, ReadPartPlan(layout, part, header, payload));
+  if (result_.kept.empty()) {
+    for (const LayerSpec& layer : layout.layers) {
+      result_.kept.push_back(
+          RetentionMask::KeepAll(page_count_ * layout.page_tokens, layer.kv_heads));
+    }
+  }
+  const uint32_t first = (item.page - first_page_) * layout.page_tokens;
+  for (uint32_t l = 0; l < part.layer_count; ++l) {
+    RetentionMask& kept = result_.kept[part.layer_begin + l];
+    for (uint32_t h = 0; h < part.head_count; ++h) {
+      for (uint32_t t = 0; t < layout.page_tokens; ++t) {
+        if (plan.ClassOf(layout, part, l, h, t) != TokenClass::kDropped) continue;
+        kept.Drop(part.head_begin + h, first + t);
+      }
+    }
+  }
+  return absl::OkStatus();
 }
 
 void FetchOp::OnRequestLost(DaemonLink& link, uint64_t request_id, const absl::Status& why) {

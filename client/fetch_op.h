@@ -101,6 +101,7 @@ class FetchOp final : public ClientOp {
   absl::Status PlanLanding(GetRequest& request, const std::vector<wire::GetDataItem>& items,
                            uint64_t payload_bytes, LandingRecord* record, Landing* landing);
   absl::Status Decode(const Item& item, const FrameHeader& header, Bytes payload);
+  absl::Status NoteKept(const Item& item, const FrameHeader& header, Bytes payload);
   void Settle(const Item& item, const absl::Status& status, uint64_t generation);
   void Loaded(const Item& item);
   void Missed(const Item& item, const absl::Status& why);

@@ -30,8 +30,17 @@ void PublishOp::ChooseCodecs(uint16_t daemon) {
       codec = &link.codec().Choose(book, bound, link.path_rates(), raw_bytes,
                                    services().options.put_message_bytes);
     }
-    stream.codecs.push_back(codec);
+    // What drops tokens, or keeps some formats apart, cannot be raw.
+    const bool planned = options_.plan != nullptr && codec->identity();
+    stream.codecs.push_back(planned ? &CodecBook::Find("lossless_fast") : codec);
   }
+}
+
+PartPlan PublishOp::PlanOf(const Item& item) const {
+  const PartSpec& part = ns_.parts[item.part];
+  if (options_.plan == nullptr || !HasPlanes(part)) return {};
+  return PartPlanOf(*options_.plan, ns_.spec.layout, part, item.page,
+                    static_cast<uint32_t>(keys_.size()));
 }
 
 FrameHeader PublishOp::AddRaw(const Item& item, uint16_t flags, PutPayload* payload) {
@@ -61,7 +70,8 @@ FrameHeader PublishOp::AddEncoded(const Item& item, const Codec& codec, PutPaylo
   const PartSpec& part = ns_.parts[item.part];
   std::vector<MutableBytes> runs;
   view_.PartRuns(layout, part, item.page, &runs);
-  const size_t room = codec.PayloadBytesMax(layout, part);
+  const PartPlan plan = PlanOf(item);
+  const size_t room = codec.PayloadBytesMax(layout, part, plan);
   const MutableBytes to = payload->encoded.span().subspan(payload->encoded_at, room);
   BufferPool::Buffer gathered;
   Bytes raw = runs.front();
@@ -75,7 +85,7 @@ FrameHeader PublishOp::AddEncoded(const Item& item, const Codec& codec, PutPaylo
     raw = Bytes(gathered.memory.get(), at);
   }
   const Nanos start = services().clock.Now();
-  const absl::StatusOr<EncodedPart> encoded = codec.Encode(layout, part, raw, to);
+  const absl::StatusOr<EncodedPart> encoded = codec.Encode(layout, part, plan, raw, to);
   FB_CHECK(encoded.ok());
   const Nanos took = services().clock.Now() - start;
   services().buffers.Give(std::move(gathered));

@@ -275,8 +275,9 @@ bool PublishOp::SendPut(uint16_t daemon, uint64_t* slice) {
   if (encodes) {
     size_t room = 0;
     for (size_t i = 0; i < count; ++i) {
-      const uint16_t part = stream.items[stream.next_item + i].part;
-      room += stream.codecs[part]->PayloadBytesMax(ns_.spec.layout, ns_.parts[part]);
+      const Item& item = stream.items[stream.next_item + i];
+      room += stream.codecs[item.part]->PayloadBytesMax(ns_.spec.layout, ns_.parts[item.part],
+                                                        PlanOf(item));
     }
     payload.encoded = services().buffers.Take(room);
   } else if (request.raw_bytes <= link.send_buffer_bytes_max()) {

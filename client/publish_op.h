@@ -90,6 +90,7 @@ class PublishOp final : public ClientOp {
   size_t CountPutItems(const Stream& stream, uint64_t bytes_max, uint64_t* bytes,
                        bool* encodes) const;
   void ChooseCodecs(uint16_t daemon);
+  PartPlan PlanOf(const Item& item) const;
   FrameHeader AddRaw(const Item& item, uint16_t flags, PutPayload* payload);
   FrameHeader AddEncoded(const Item& item, const Codec& codec, PutPayload* payload);
   void Refuse(const Item& item, const absl::Status& why);

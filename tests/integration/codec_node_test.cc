@@ -200,6 +200,89 @@ TEST(CodecNodeTest, ANonFinitePartStaysRaw) {
   EXPECT_THAT(client->registry.Text(), HasSubstr("forebay_client_raw_fallback_parts_total 1\n"));
 }
 
+// Half of the tokens dropped, the same for all heads or others for each; sinks and newest exact.
+TEST(CodecNodeTest, DroppedTokensCostNothingAndAreNamedToTheReader) {
+  const KvLayout layout = SmallLayout();
+  constexpr uint32_t kTokens = kPages * kPageTokens;
+  for (const bool by_head : {false, true}) {
+    ClientWorld world(1);
+    auto client = world.NewClient("client", std::string(kDefaultTenant), With("int4"));
+    NamespaceSpec spec = SpecWith(layout, kAny);
+    spec.quality.retention = true;
+    FB_ASSERT_OK(client->Open(spec));
+    EngineMemory source(layout, kPages);
+    FillNumbers(source, 1);
+    const std::vector<PageKey> keys = Chain(client->root);
+    auto plan = std::make_shared<PublishPlan>();
+    plan->exact_sinks = 4;
+    plan->exact_newest = 16;
+    for (uint32_t layer = 0; layer < 4; ++layer) {
+      RetentionMask& mask =
+          plan->masks.emplace_back(RetentionMask::DropAll(kTokens, by_head ? 2 : 1));
+      for (uint32_t scope = 0; scope < mask.scopes; ++scope) {
+        for (uint32_t t = 0; t < kTokens; ++t) {
+          if (t < 4 || t >= kTokens - 16 || (t + layer + scope) % 2 == 0) mask.Keep(scope, t);
+        }
+      }
+    }
+    PublishOptions options;
+    options.plan = plan;
+    const auto published = client->Publish(keys, source.view, options);
+    FB_ASSERT_OK(published);
+    EXPECT_EQ(published->pages_stored, kPages) << published->first_error;
+    EXPECT_LT(published->bytes * 5, source.bytes.size());
+
+    const auto hit = client->Lookup(keys);
+    FB_ASSERT_OK(hit);
+    EngineMemory target(layout, kPages);
+    const auto fetched = client->Fetch(*hit, target.view);
+    FB_ASSERT_OK(fetched);
+    ASSERT_EQ(fetched->page_count, kPages) << fetched->first_error;
+    ASSERT_EQ(fetched->kept.size(), 4u);
+    for (uint32_t layer = 0; layer < 4; ++layer) {
+      const RetentionMask& mask = plan->masks[layer];
+      for (uint32_t head = 0; head < 2; ++head) {
+        for (uint32_t t = 0; t < kTokens; ++t) {
+          const bool kept = fetched->kept[layer].Keeps(head, t);
+          ASSERT_EQ(kept, mask.Keeps(mask.ScopeOf(head), t));
+          const LayerView& view = target.view.layers[layer];
+          const std::byte* const k = view.k + t / kPageTokens * view.k_block_stride +
+                                     t % kPageTokens * view.k_token_stride +
+                                     head * view.k_head_stride;
+          const std::byte* const from = source.bytes.data() + (k - target.bytes.data());
+          if (!kept) {
+            EXPECT_EQ(FromBf16(k), 0.0f);
+          } else if (t < 4 || t >= kTokens - 16) {
+            EXPECT_EQ(std::memcmp(k, from, 128), 0);
+          } else {
+            EXPECT_NEAR(FromBf16(k), FromBf16(from), 0.15f);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(CodecNodeTest, DroppingTokensWhereTheContractDoesNotNameItIsRefused) {
+  ClientWorld world(1);
+  const KvLayout layout = SmallLayout();
+  auto client = world.NewClient("client", std::string(kDefaultTenant), With("int4"));
+  FB_ASSERT_OK(client->Open(SpecWith(layout, kAny)));
+  EngineMemory source(layout, kPages);
+  PublishOptions options;
+  auto plan = std::make_shared<PublishPlan>();
+  plan->masks.assign(4, RetentionMask::DropAll(kPages * kPageTokens, 1));
+  options.plan = plan;
+  EXPECT_THAT(client->Publish(Chain(client->root), source.view, options).status(),
+              HasStatus(absl::StatusCode::kInvalidArgument, HasSubstr("does not name")));
+  // Formats beyond a layer's bound likewise, and lists of other lengths.
+  plan = std::make_shared<PublishPlan>();
+  plan->formats.resize(3);
+  options.plan = plan;
+  EXPECT_THAT(client->Publish(Chain(client->root), source.view, options).status(),
+              HasStatus(absl::StatusCode::kInvalidArgument, HasSubstr("3 formats for 4 layers")));
+}
+
 TEST(CodecNodeTest, AFlippedBitOfAnEncodedFrameIsAMissAndNeverAPage) {
   LoopbackFaults faults;
   ClientWorld world(1, 3, faults);
