@@ -1,13 +1,31 @@
 #include "examples/llama/paged_cache.h"
 
+#include <cstring>
 #include <limits>
 #include <utility>
 
 #include "base/check.h"
 #include "base/random.h"
-#include "codec/steps/float_formats.h"
 
 namespace forebay::examples {
+namespace {
+
+// To the nearest, ties to even; not-a-number stays one.
+uint16_t Fp32ToBf16(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, sizeof(bits));
+  if ((bits & 0x7fffffff) > 0x7f800000) return static_cast<uint16_t>(bits >> 16 | 0x40);
+  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+float Bf16ToFp32(uint16_t half) {
+  const uint32_t bits = uint32_t{half} << 16;
+  float x;
+  std::memcpy(&x, &bits, sizeof(x));
+  return x;
+}
+
+}  // namespace
 
 PagedCache::PagedCache(const Checkpoint& model, uint32_t block_tokens, uint32_t block_count,
                        DType dtype)

@@ -88,7 +88,7 @@ float ErrorMax(QualityClass c) {
     case QualityClass::kFair:
       return 0.15f;
     case QualityClass::kCoarse:
-      return 0.8f;
+      return 2;
   }
   return 0;
 }
