@@ -217,7 +217,8 @@ std::vector<std::unique_ptr<Codec>> MakePlanesCodecs() {
   add("k8v4", int8, int4_v);
   add("int4", int4_k, int4_v);
   add("k4v2", {kInt4, kColumn, 64, kCompact}, {kLloyd2, kRow, 0, kBf16, kHadamard});
-  add("int2", {kInt2, kColumn, 64, kCompact}, {kInt2, kRow, 64, kCompact});
+  // A page of which half is dropped has keys of few tokens: whatever is left of 128 is one group.
+  add("int2", {kInt2, kColumn, 128, kCompact}, {kInt2, kRow, 64, kCompact});
   add_both("fp8_e5m2", {kFp8E5M2});
   add("kivi4", {kInt4, kColumn, 32, kBf16}, {kInt4, kRow, 32, kBf16});
   add("kivi2", {kInt2, kColumn, 32, kBf16}, {kInt2, kRow, 32, kBf16});
