@@ -27,7 +27,7 @@ struct Model {
 // Texts by the model itself, measured through one codec.
 class QualityTest : public ::testing::TestWithParam<Model> {
  protected:
-  static constexpr uint32_t kTextTokens = 256;
+  static constexpr uint32_t kTextTokens = 192;
   static constexpr uint64_t kTexts = 2;
 
   void SetUp() override {
