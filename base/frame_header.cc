@@ -47,8 +47,9 @@ absl::Status CheckRawFrame(const FrameHeader& header) {
   return absl::OkStatus();
 }
 
-absl::Status CheckPlanesFrame(const FrameHeader& header) {
-  if ((header.flags & ~(kFrameRetentionMask | kFrameDictionary)) != 0 || header.reserved != 0 ||
+// `may` and `must`: flags that it may have besides those that it must have.
+absl::Status CheckEncodedFrame(const FrameHeader& header, uint16_t may, uint16_t must) {
+  if ((header.flags & ~may) != must || header.reserved != 0 ||
       !UnpackQuality(header.codec_param).ok()) {
     return UnknownOf("encoded", header);
   }
@@ -101,7 +102,9 @@ absl::Status CheckFrameHeader(const FrameHeader& header) {
     case CodecId::kRaw:
       return CheckRawFrame(header);
     case CodecId::kPlanes:
-      return CheckPlanesFrame(header);
+      return CheckEncodedFrame(header, kFrameRetentionMask, 0);
+    case CodecId::kUniform:
+      return CheckEncodedFrame(header, 0, kFrameDictionary);
   }
   return absl::UnimplementedError(absl::StrCat("codec ", header.codec, " is not known"));
 }

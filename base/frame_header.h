@@ -12,7 +12,7 @@
 namespace forebay {
 
 // Which codec made a payload. Wire format: never renumbered. An unknown one is a miss.
-enum class CodecId : uint8_t { kRaw = 1, kPlanes = 2 };
+enum class CodecId : uint8_t { kRaw = 1, kPlanes = 2, kUniform = 3 };
 
 // Frame flags.
 inline constexpr uint16_t kFrameRetentionMask = 1;  // tokens are missing: the payload says which

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "base/check.h"
 #include "base/dtype.h"
@@ -120,7 +121,7 @@ MeasuredRates MeasureCodecRates(const Clock& clock) {
 }
 
 absl::Status CheckCodecName(absl::string_view name) {
-  if (name == "auto") return absl::OkStatus();
+  if (name == "auto" || name == "uniform") return absl::OkStatus();
   return CodecRegistry::Default().FindByName(name).status();
 }
 
@@ -128,10 +129,15 @@ const Codec& CodecBook::Find(absl::string_view name) {
   return **CodecRegistry::Default().FindByName(name);
 }
 
-CodecBook::CodecBook(absl::string_view name, MeasuredRates rates)
-    : copy_bytes_per_ns_(rates.copy_bytes_per_ns) {
+const Codec& CodecBook::CodecOf(absl::string_view name) const {
+  return uniform_ != nullptr && name == uniform_->name() ? *uniform_ : Find(name);
+}
+
+CodecBook::CodecBook(absl::string_view name, MeasuredRates rates,
+                     std::shared_ptr<const Codec> uniform)
+    : uniform_(std::move(uniform)), copy_bytes_per_ns_(rates.copy_bytes_per_ns) {
   if (name != "auto") {
-    forced_ = &Find(name);
+    forced_ = &CodecOf(name);
     return;
   }
   FB_CHECK(rates.codecs.empty() || rates.codecs.size() == std::size(kAuto));
@@ -146,6 +152,13 @@ CodecBook::CodecBook(absl::string_view name, MeasuredRates rates)
       candidate.rates = {codec.quality().exact() ? 1.3 : 2, 1, 1};
     }
   }
+  if (uniform_ == nullptr) return;
+  // Before the first that is not better. What it is worth shows when it is used.
+  const auto place =
+      std::find_if(candidates_.begin(), candidates_.end(), [this](const auto& other) {
+        return !uniform_->quality().Allows(other.quality) || other.quality == uniform_->quality();
+      });
+  candidates_.insert(place, {std::string(uniform_->name()), uniform_->quality(), {3.5, 0.4, 0.6}});
 }
 
 CodecCandidate* CodecBook::CandidateOf(const Codec& codec) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -31,14 +32,17 @@ MeasuredRates MeasureCodecRates(const Clock& clock);
 class CodecBook {
  public:
   // `name`: "auto", or the codec that is forced. `rates`: of AutoCodecs(); empty: nominal ones, for
-  // a simulation. Requires CheckCodecName(name).ok().
-  CodecBook(absl::string_view name, MeasuredRates rates);
+  // a simulation. `uniform`: with a dictionary, where there is one: forced by "uniform", a
+  // candidate of "auto". Requires CheckCodecName(name).ok(), and a dictionary for "uniform".
+  CodecBook(absl::string_view name, MeasuredRates rates, std::shared_ptr<const Codec> uniform);
 
   bool automatic() const { return forced_ == nullptr; }
   // The forced one. Requires !automatic().
   const Codec& forced() const { return *forced_; }
   const std::vector<CodecCandidate>& candidates() const { return candidates_; }
   // Requires the name of a candidate.
+  const Codec& CodecOf(absl::string_view name) const;
+  // Of this build's registry. Requires its name.
   static const Codec& Find(absl::string_view name);
   double copy_bytes_per_ns() const { return copy_bytes_per_ns_; }
 
@@ -49,6 +53,7 @@ class CodecBook {
  private:
   CodecCandidate* CandidateOf(const Codec& codec);
 
+  const std::shared_ptr<const Codec> uniform_;
   const Codec* forced_ = nullptr;
   std::vector<CodecCandidate> candidates_;
   double copy_bytes_per_ns_ = 0;

@@ -20,7 +20,7 @@ TEST(CodecBookTest, AnUnknownNameIsRefusedByTheKnownOnes) {
 
 // The chooser takes them in this order: a tie goes to the one before.
 TEST(CodecBookTest, CandidatesAreTheMostExactFirst) {
-  const CodecBook book("auto", {});
+  const CodecBook book("auto", {}, nullptr);
   ASSERT_TRUE(book.automatic());
   ASSERT_EQ(book.candidates().size(), AutoCodecs().size());
   EXPECT_EQ(book.candidates().front().name, "raw");
@@ -44,7 +44,7 @@ TEST(CodecBookTest, WhatIsMeasuredIsOfThisMachine) {
 }
 
 TEST(CodecBookTest, RatesFollowWhatCodecsReallyDid) {
-  CodecBook book("auto", {});
+  CodecBook book("auto", {}, nullptr);
   const Codec& codec = CodecBook::Find("int8");
   const auto rates = [&] {
     for (const CodecCandidate& candidate : book.candidates()) {

@@ -46,6 +46,7 @@ struct ClientCoreOptions {
   uint64_t seed = 1;          // of the jitter
   std::string codec = "raw";  // or "auto", or another codec's name, for what is published
   MeasuredRates codec_rates;  // what "auto" begins with; empty: nominal
+  std::shared_ptr<const Codec> uniform;  // the codec "uniform", with a dictionary; or null
 };
 
 // Answers of session openers, from whatever thread they come on, until the core takes them.
@@ -100,7 +101,7 @@ struct CoreServices {
         ports(std::move(factory)),
         metrics(registry, ControlsOf(options)),
         random(options.seed),
-        codecs(options.codec, options.codec_rates),
+        codecs(options.codec, options.codec_rates, options.uniform),
         inbox(std::make_shared<SessionInbox>(std::move(wake))) {}
 
   static std::vector<std::string> ControlsOf(const ClientCoreOptions& options) {

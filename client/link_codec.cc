@@ -9,7 +9,7 @@ const Codec& LinkCodec::Choose(const CodecBook& book, const QualityBound& bound,
   }
   CodecChoice& choice = choices_[PackQuality(bound)];
   choice = ChooseCodec(book.candidates(), bound, path, raw_bytes, chunk_bytes, choice.name);
-  return CodecBook::Find(choice.name);
+  return book.CodecOf(choice.name);
 }
 
 }  // namespace forebay

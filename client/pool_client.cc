@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -11,6 +13,7 @@
 #include "base/status_macros.h"
 #include "client/engine.h"
 #include "client/hit.h"
+#include "codec/uniform/uniform_codec.h"
 #include "proto/accept.h"
 #include "proto/host_id.h"
 
@@ -111,7 +114,32 @@ absl::Status CheckOptions(const ClientOptions& options) {
     return absl::InvalidArgumentError("fetch_window_bytes must be above 0");
   }
   FB_RETURN_IF_ERROR(CheckCodecName(options.codec));
+  if (options.codec == "uniform" && options.dictionary_file.empty()) {
+    return absl::InvalidArgumentError("the codec uniform needs a dictionary_file");
+  }
+  if (!(options.key_dial > 0) || !(options.value_dial > 0)) {
+    return absl::InvalidArgumentError("key_dial and value_dial must be above 0");
+  }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<const Codec>> LoadUniform(const ClientOptions& options) {
+  std::ifstream file(options.dictionary_file, std::ios::binary);
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  if (!file) {
+    return absl::NotFoundError(
+        absl::StrCat("cannot read the dictionary ", options.dictionary_file));
+  }
+  absl::StatusOr<Dictionary> parsed = Dictionary::Parse(AsBytes(text.data(), text.size()));
+  if (!parsed.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.dictionary_file, ": ", parsed.status().message()));
+  }
+  auto dictionary = std::make_shared<const Dictionary>(*std::move(parsed));
+  DictionaryStore::Default().Add(dictionary);
+  return std::make_shared<const UniformCodec>("uniform", &DictionaryStore::Default(),
+                                              std::move(dictionary), options.key_dial,
+                                              options.value_dial);
 }
 
 }  // namespace
@@ -348,6 +376,9 @@ absl::StatusOr<std::unique_ptr<PoolClient>> PoolClient::Connect(ClientOptions op
   core.reconnect_interval_max = options.reconnect_interval_max;
   core.fetch_window_bytes = options.fetch_window_bytes;
   core.codec = std::move(options.codec);
+  if (!options.dictionary_file.empty()) {
+    FB_ASSIGN_OR_RETURN(core.uniform, LoadUniform(options));
+  }
   if (core.codec == "auto") {
     // Once a process: they are the machine's, and take a while.
     static const auto* const rates = new MeasuredRates(MeasureCodecRates(SystemClock()));

@@ -58,6 +58,12 @@ struct ClientOptions {
   // What pages are published as: "auto" (chosen for each daemon's path, within the namespace's
   // quality contract), "raw", or another codec's name (codec/planes_codec.h).
   std::string codec = "auto";
+  // A file with a dictionary (codec/uniform/dictionary.h) of the model that is served, made by
+  // UniformCalibrator: then "uniform" is a codec too, its steps times the dials. Readers need the
+  // same file.
+  std::string dictionary_file = "";
+  float key_dial = 1;
+  float value_dial = 1;
 };
 
 // How much of a chain the pool holds: fetch the first `page_count` pages, recompute the rest.

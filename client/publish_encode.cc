@@ -30,8 +30,8 @@ void PublishOp::ChooseCodecs(uint16_t daemon) {
       codec = &link.codec().Choose(book, bound, link.path_rates(), raw_bytes,
                                    services().options.put_message_bytes);
     }
-    // What drops tokens, or keeps some formats apart, cannot be raw.
-    const bool planned = options_.plan != nullptr && codec->identity();
+    // What drops tokens, or keeps some formats apart, is made of planes.
+    const bool planned = options_.plan != nullptr && codec->id() != CodecId::kPlanes;
     stream.codecs.push_back(planned ? &CodecBook::Find("lossless_fast") : codec);
   }
 }

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "codec/planes_codec.h"
+#include "codec/uniform/uniform_codec.h"
 
 namespace forebay {
 
@@ -73,6 +74,12 @@ absl::Status CodecRegistry::Register(std::unique_ptr<Codec> codec) {
 }
 
 absl::StatusOr<const Codec*> CodecRegistry::Find(uint8_t id) const {
+  // Whoever encodes by uniform steps has a codec with a dictionary of its own.
+  if (id == static_cast<uint8_t>(CodecId::kUniform)) {
+    static const auto* const decoder =
+        new UniformCodec("uniform", &DictionaryStore::Default(), nullptr, 1, 1);
+    return decoder;
+  }
   for (const std::unique_ptr<Codec>& codec : codecs_) {
     if (static_cast<uint8_t>(codec->id()) == id) return codec.get();
   }

@@ -270,6 +270,11 @@ absl::Status Dictionary::CheckLayout(const KvLayout& layout) const {
   return absl::OkStatus();
 }
 
+DictionaryStore& DictionaryStore::Default() {
+  static auto* const store = new DictionaryStore;
+  return *store;
+}
+
 void DictionaryStore::Add(std::shared_ptr<const Dictionary> dictionary) {
   FB_CHECK(dictionary != nullptr);
   absl::MutexLock lock(&mutex_);

@@ -104,6 +104,9 @@ class Dictionary {
 // Threads  any.
 class DictionaryStore {
  public:
+  // This process's.
+  static DictionaryStore& Default();
+
   void Add(std::shared_ptr<const Dictionary> dictionary);
   // Null where there is none.
   std::shared_ptr<const Dictionary> Find(const Sha256Digest& name) const;

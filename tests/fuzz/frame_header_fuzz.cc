@@ -71,7 +71,8 @@ FrameHeader TakeHeader(FuzzInput& input, const Wanted& wanted) {
   } else {
     header = OwnHeader(wanted, input.Take<uint64_t>());
     if (input.Flag()) {
-      header.codec = static_cast<uint8_t>(CodecId::kPlanes);
+      header.codec = static_cast<uint8_t>(input.Flag() ? CodecId::kPlanes : CodecId::kUniform);
+      if (header.codec == static_cast<uint8_t>(CodecId::kUniform)) header.flags = kFrameDictionary;
       header.codec_param = input.Take<uint16_t>() & 0x0707;
       header.payload_bytes /= 2;
     }
@@ -93,13 +94,14 @@ bool SameBytes(const FrameHeader& a, const FrameHeader& b) {
 // one says how long it is and what it lost.
 bool IsOwn(const FrameHeader& header, const Wanted& wanted) {
   FrameHeader own = OwnHeader(wanted, header.payload_checksum);
-  if (header.codec == static_cast<uint8_t>(CodecId::kPlanes)) {
+  const bool uniform = header.codec == static_cast<uint8_t>(CodecId::kUniform);
+  if (uniform || header.codec == static_cast<uint8_t>(CodecId::kPlanes)) {
     if (header.payload_bytes == 0 || header.payload_bytes >= own.raw_bytes) return false;
     if (!UnpackQuality(header.codec_param).ok()) return false;
     own.codec = header.codec;
     own.codec_param = header.codec_param;
     own.payload_bytes = header.payload_bytes;
-    own.flags = header.flags & (kFrameRetentionMask | kFrameDictionary);
+    own.flags = uniform ? kFrameDictionary : header.flags & kFrameRetentionMask;
   } else {
     own.flags = header.flags & kFrameRawFallback;
   }
