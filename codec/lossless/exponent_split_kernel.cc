@@ -150,6 +150,15 @@ struct Planes {
   V8 rest;
 };
 
+// Memory is slow to answer, and what the processor guesses of a walk comes late. That many bytes
+// behind the end nothing is read.
+constexpr size_t kAheadBytes = 2048;
+HWY_INLINE void PrefetchAhead(const uint8_t* at, size_t bytes) {
+  constexpr size_t kLine = 64;
+  const auto ahead = reinterpret_cast<uintptr_t>(at) + kAheadBytes;
+  for (size_t i = 0; i < bytes; i += kLine) __builtin_prefetch(reinterpret_cast<void*>(ahead + i));
+}
+
 HWY_INLINE Planes LoadPlanes(const uint8_t* raw) {
   const V16 a = hn::BitCast(d16, hn::LoadU(d8, raw));
   const V16 b = hn::BitCast(d16, hn::LoadU(d8, raw + kN));
@@ -228,6 +237,9 @@ size_t Encode(const Codebook& codebook, const uint8_t* raw, size_t count, const 
   size_t escapes = 0;
   size_t i = 0;
   for (; i + 4 * kN <= count; i += 4 * kN) {
+    PrefetchAhead(raw + 2 * i, 8 * kN);
+    PrefetchAhead(to.rest + i, 4 * kN);
+    PrefetchAhead(to.nibbles + i / 2, 2 * kN);
     V8 nibbles[4];
     V8 crumbs[4];
     for (size_t v = 0; v < 4; ++v) {
@@ -268,6 +280,8 @@ void Decode(const Codebook& codebook, const ChunkToRead& from, size_t count, uin
   const V8 book = hn::LoadDup128(d8, codebook.keys);
   size_t i = 0;
   for (; i + kN <= count; i += kN) {
+    PrefetchAhead(raw + 2 * i, 2 * kN);
+    PrefetchAhead(from.rest + i, kN);
     V8 keys = Nibbles(from.nibbles + i / 2);
     if (kKind == Kind::kBf16) {
       keys = hn::TableLookupBytes(book, keys);
@@ -289,6 +303,7 @@ void Decode(const Codebook& codebook, const ChunkToRead& from, size_t count, uin
 void Split(const uint8_t* raw, size_t count, uint8_t* keys, uint8_t* rest) {
   size_t i = 0;
   for (; i + kN <= count; i += kN) {
+    PrefetchAhead(raw + 2 * i, 2 * kN);
     const Planes planes = LoadPlanes(raw + 2 * i);
     hn::StoreU(planes.keys, d8, keys + i);
     hn::StoreU(planes.rest, d8, rest + i);
@@ -299,6 +314,8 @@ void Split(const uint8_t* raw, size_t count, uint8_t* keys, uint8_t* rest) {
 void Join(const uint8_t* keys, const uint8_t* rest, size_t count, uint8_t* raw) {
   size_t i = 0;
   for (; i + kN <= count; i += kN) {
+    PrefetchAhead(raw + 2 * i, 2 * kN);
+    PrefetchAhead(rest + i, kN);
     StorePlanes(hn::LoadU(d8, keys + i), hn::LoadU(d8, rest + i), raw + 2 * i);
   }
   JoinFrom(i, keys, rest, count, raw);
