@@ -98,8 +98,12 @@ namespace forebay::plane_kernel {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
+// In this order: each needs those before it.
 // clang-format off
 #include "codec/plane_vectors.inc"
+#include "codec/plane_groups.inc"
+#include "codec/plane_tables.inc"
+#include "codec/plane_ordered.inc"
 #include "codec/plane_symmetric.inc"
 #include "codec/plane_affine_rows.inc"
 #include "codec/plane_affine_columns.inc"

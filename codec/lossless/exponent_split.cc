@@ -99,7 +99,7 @@ void CountExponents(Kind kind, Bytes raw, bool every, uint64_t counts[256]) {
   if (every || n <= 2 * kChunk) {
     exponent_split::CountKeys(At(raw, 0), n, key_bytes);
   } else {
-    uint8_t sample[kChunk * kElementBytes];
+    uint8_t sample[4 * kChunk * kElementBytes];
     size_t taken = 0;
     const size_t chunks = n / kChunk;
     const size_t step = std::max<size_t>(1, chunks / kSampledChunks);

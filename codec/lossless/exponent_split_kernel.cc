@@ -150,6 +150,15 @@ struct Planes {
   V8 rest;
 };
 
+// Memory is slow to answer, and what the processor guesses of a walk comes late. That many bytes
+// behind the end nothing is read.
+constexpr size_t kAheadBytes = 2048;
+HWY_INLINE void PrefetchAhead(const uint8_t* at, size_t bytes) {
+  constexpr size_t kLine = 64;
+  const auto ahead = reinterpret_cast<uintptr_t>(at) + kAheadBytes;
+  for (size_t i = 0; i < bytes; i += kLine) __builtin_prefetch(reinterpret_cast<void*>(ahead + i));
+}
+
 HWY_INLINE Planes LoadPlanes(const uint8_t* raw) {
   const V16 a = hn::BitCast(d16, hn::LoadU(d8, raw));
   const V16 b = hn::BitCast(d16, hn::LoadU(d8, raw + kN));
@@ -195,9 +204,26 @@ HWY_INLINE V8 Crumbs(const uint8_t* from) {
   return hn::BitCast(d8, hn::And(hn::Or(twos, hn::ShiftLeft<6>(twos)), hn::Set(d32, 0x03030303)));
 }
 
-// One more than the codes; zero without one.
-HWY_INLINE V8 Found(const Codebook& codebook, V8 keys) {
-  V8 found = hn::Zero(d8);
+// The codes of keys, zero where there is none.
+struct Codes {
+  V8 codes;
+  hn::Mask<D8> missing;
+};
+
+// Whether keys are base, base + 1 and so on, as those of most planes: a code is a difference then.
+bool IsRun(const Codebook& codebook, size_t size) {
+  return codebook.keys[size - 1] - codebook.keys[0] + size_t{1} == size;
+}
+
+template <Kind kKind, bool kRun>
+HWY_INLINE Codes CodesOf(const Codebook& codebook, V8 keys) {
+  if constexpr (kRun) {
+    const V8 code = hn::Sub(keys, hn::Set(d8, codebook.keys[0]));
+    const auto last = hn::Set(d8, kKind == Kind::kBf16 ? 15 : 7);
+    const auto has_code = hn::Eq(hn::Min(code, last), code);
+    return {hn::IfThenElseZero(has_code, code), hn::Not(has_code)};
+  }
+  V8 found = hn::Zero(d8);  // one more than the codes
   for (size_t g = 0; g < codebook.group_count; ++g) {
     const V8 index = hn::Xor(keys, hn::Set(d8, codebook.group_bases[g]));
     // Below 16 it stays, everything else gets the top bit, which looks up a zero.
@@ -205,7 +231,7 @@ HWY_INLINE V8 Found(const Codebook& codebook, V8 keys) {
     found = hn::Or(found,
                    hn::TableLookupBytesOr0(hn::LoadDup128(d8, codebook.group_codes[g]), bounded));
   }
-  return found;
+  return {hn::SaturatedSub(found, hn::Set(d8, 1)), hn::Eq(found, hn::Zero(d8))};
 }
 
 template <class Mask>
@@ -223,11 +249,15 @@ HWY_NOINLINE size_t AddEscapes(Mask is_escape, V8 keys, size_t at, const ChunkTo
   return escapes;
 }
 
-template <Kind kKind>
-size_t Encode(const Codebook& codebook, const uint8_t* raw, size_t count, const ChunkToWrite& to) {
+template <Kind kKind, bool kRun>
+size_t EncodeBy(const Codebook& codebook, const uint8_t* raw, size_t count,
+                const ChunkToWrite& to) {
   size_t escapes = 0;
   size_t i = 0;
   for (; i + 4 * kN <= count; i += 4 * kN) {
+    PrefetchAhead(raw + 2 * i, 8 * kN);
+    PrefetchAhead(to.rest + i, 4 * kN);
+    PrefetchAhead(to.nibbles + i / 2, 2 * kN);
     V8 nibbles[4];
     V8 crumbs[4];
     for (size_t v = 0; v < 4; ++v) {
@@ -239,12 +269,11 @@ size_t Encode(const Codebook& codebook, const uint8_t* raw, size_t count, const 
         const V16 wide = hn::BitCast(d16, planes.keys);
         keys = hn::And(hn::BitCast(d8, hn::ShiftRight<3>(wide)), hn::Set(d8, 0x1f));
       }
-      const V8 found = Found(codebook, keys);
-      const auto is_escape = hn::Eq(found, hn::Zero(d8));
-      if (!hn::AllFalse(d8, is_escape)) {
-        escapes = AddEscapes(is_escape, keys, at, to, escapes);
+      const Codes found = CodesOf<kKind, kRun>(codebook, keys);
+      if (!hn::AllFalse(d8, found.missing)) {
+        escapes = AddEscapes(found.missing, keys, at, to, escapes);
       }
-      nibbles[v] = hn::SaturatedSub(found, hn::Set(d8, 1));
+      nibbles[v] = found.codes;
       if (kKind == Kind::kFp16) {
         const V16 bit = hn::ShiftRight<2>(hn::BitCast(d16, planes.keys));
         nibbles[v] =
@@ -264,10 +293,19 @@ size_t Encode(const Codebook& codebook, const uint8_t* raw, size_t count, const 
 }
 
 template <Kind kKind>
+size_t Encode(const Codebook& codebook, const uint8_t* raw, size_t count, const ChunkToWrite& to) {
+  return IsRun(codebook, kKind == Kind::kBf16 ? 16 : 8)
+             ? EncodeBy<kKind, true>(codebook, raw, count, to)
+             : EncodeBy<kKind, false>(codebook, raw, count, to);
+}
+
+template <Kind kKind>
 void Decode(const Codebook& codebook, const ChunkToRead& from, size_t count, uint8_t* raw) {
   const V8 book = hn::LoadDup128(d8, codebook.keys);
   size_t i = 0;
   for (; i + kN <= count; i += kN) {
+    PrefetchAhead(raw + 2 * i, 2 * kN);
+    PrefetchAhead(from.rest + i, kN);
     V8 keys = Nibbles(from.nibbles + i / 2);
     if (kKind == Kind::kBf16) {
       keys = hn::TableLookupBytes(book, keys);
@@ -289,6 +327,7 @@ void Decode(const Codebook& codebook, const ChunkToRead& from, size_t count, uin
 void Split(const uint8_t* raw, size_t count, uint8_t* keys, uint8_t* rest) {
   size_t i = 0;
   for (; i + kN <= count; i += kN) {
+    PrefetchAhead(raw + 2 * i, 2 * kN);
     const Planes planes = LoadPlanes(raw + 2 * i);
     hn::StoreU(planes.keys, d8, keys + i);
     hn::StoreU(planes.rest, d8, rest + i);
@@ -299,6 +338,8 @@ void Split(const uint8_t* raw, size_t count, uint8_t* keys, uint8_t* rest) {
 void Join(const uint8_t* keys, const uint8_t* rest, size_t count, uint8_t* raw) {
   size_t i = 0;
   for (; i + kN <= count; i += kN) {
+    PrefetchAhead(raw + 2 * i, 2 * kN);
+    PrefetchAhead(rest + i, kN);
     StorePlanes(hn::LoadU(d8, keys + i), hn::LoadU(d8, rest + i), raw + 2 * i);
   }
   JoinFrom(i, keys, rest, count, raw);
@@ -370,8 +411,8 @@ void CountKeys(const uint8_t* raw, size_t count, uint64_t* counts) {
       for (size_t w = 0; w < kPlaces; ++w) ++places[w][words >> (16 * w + 7) & 0xff];
     }
     for (; i < now; ++i) ++places[0][Turned(raw, i) >> 8];
-    for (size_t key = 0; key < 256; ++key) {
-      for (const auto& place : places) counts[key] += place[key];
+    for (const auto& place : places) {
+      for (size_t key = 0; key < 256; ++key) counts[key] += place[key];
     }
     raw += 2 * now;
     count -= now;
