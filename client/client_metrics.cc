@@ -13,8 +13,7 @@ Counter& FetchBytes(MetricRegistry& registry, const char* path) {
 
 }  // namespace
 
-ClientMetrics::ClientMetrics(MetricRegistry& registry,
-                             const std::vector<std::string>& daemons)
+ClientMetrics::ClientMetrics(MetricRegistry& registry, const std::vector<std::string>& daemons)
     : lookups(registry.AddCounter("forebay_client_lookups_total", "Lookups that ended.")),
       pages_hit(registry.AddCounter("forebay_client_pages_hit_total",
                                     "Pages that lookups found usable.")),
