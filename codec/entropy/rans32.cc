@@ -18,9 +18,7 @@ using rans32::kWordBytes;
 
 constexpr std::byte kStored{0};
 constexpr std::byte kCoded{1};
-// Of a plane of 64 tokens, eight heads and 128 channels two: the states cost little, and there are
-// enough blocks for a GPU.
-constexpr size_t kBlockSymbols = 32768;
+constexpr size_t kBlockSymbols = Rans32Reader::kBlockSymbols;
 constexpr size_t kStatesBytes = kLanes * sizeof(uint32_t);
 constexpr size_t kLengthBytes = sizeof(uint32_t);
 
@@ -210,6 +208,21 @@ absl::Status Rans32BlockReader::Next(const rans32::DecodeTable* tables,
   return absl::DataLossError("an R32 block with too few words");
 }
 
+absl::Status Rans32BlockReader::NextOfTwo(const rans32::DecodeTable& table, Rans32BlockReader& a,
+                                          MutableBytes symbols_a, Rans32BlockReader& b,
+                                          MutableBytes symbols_b) {
+  FB_CHECK(symbols_a.size() == symbols_b.size());
+  rans32::Lanes two[] = {a.lanes_, b.lanes_};
+  uint8_t* const symbols[] = {reinterpret_cast<uint8_t*>(symbols_a.data()),
+                              reinterpret_cast<uint8_t*>(symbols_b.data())};
+  if (!rans32::DecodeTwo(table, two, symbols, symbols_a.size())) {
+    return absl::DataLossError("an R32 block with too few words");
+  }
+  a.lanes_ = two[0];
+  b.lanes_ = two[1];
+  return absl::OkStatus();
+}
+
 absl::Status Rans32BlockReader::Finish(Rans32Tail& tail) const {
   if (lanes_.words != lanes_.end) return absl::DataLossError("an R32 block with too many words");
   for (size_t lane = 0; lane < kLanes; ++lane) {
@@ -337,9 +350,9 @@ absl::Status Rans32Reader::Open(Bytes stream, size_t symbol_count) {
   return absl::OkStatus();
 }
 
-absl::Status Rans32Reader::OpenBlock() {
+absl::Status Rans32Reader::OpenBlock(size_t at, Rans32BlockReader& reader) {
   Bytes block = stream_;
-  if (symbol_count_ - done_ > kBlockSymbols) {
+  if (symbol_count_ - at > kBlockSymbols) {
     if (stream_.size() < kLengthBytes) return absl::DataLossError("an R32 stream that ends early");
     uint32_t length;
     std::memcpy(&length, stream_.data(), sizeof(length));
@@ -351,7 +364,23 @@ absl::Status Rans32Reader::OpenBlock() {
     block = stream_.first(length);
   }
   stream_.remove_prefix(block.size());
-  return block_.Open(block);
+  return reader.Open(block);
+}
+
+// After symbol done_ - 1.
+absl::Status Rans32Reader::CloseBlock(const Rans32BlockReader& block) {
+  return done_ == symbol_count_ ? block.Finish(tail_) : block.Finish();
+}
+
+absl::Status Rans32Reader::NextTwoBlocks(MutableBytes symbols) {
+  Rans32BlockReader second;
+  FB_RETURN_IF_ERROR(OpenBlock(done_, block_));
+  FB_RETURN_IF_ERROR(OpenBlock(done_ + kBlockSymbols, second));
+  FB_RETURN_IF_ERROR(Rans32BlockReader::NextOfTwo(table_, block_, symbols.first(kBlockSymbols),
+                                                  second, symbols.subspan(kBlockSymbols)));
+  FB_RETURN_IF_ERROR(block_.Finish());
+  done_ += 2 * kBlockSymbols;
+  return CloseBlock(second);
 }
 
 absl::Status Rans32Reader::Next(MutableBytes symbols) {
@@ -365,13 +394,19 @@ absl::Status Rans32Reader::Next(MutableBytes symbols) {
   }
   while (!symbols.empty()) {
     const size_t at = done_ % kBlockSymbols;
-    if (at == 0) FB_RETURN_IF_ERROR(OpenBlock());
+    if (at == 0 && symbols.size() >= 2 * kBlockSymbols) {
+      FB_RETURN_IF_ERROR(NextTwoBlocks(symbols.first(2 * kBlockSymbols)));
+      symbols.remove_prefix(2 * kBlockSymbols);
+      continue;
+    }
+    if (at == 0) FB_RETURN_IF_ERROR(OpenBlock(done_, block_));
     const MutableBytes now = symbols.subspan(0, kBlockSymbols - at);
     FB_RETURN_IF_ERROR(block_.Next(&table_, {}, at, now));
     symbols.remove_prefix(now.size());
     done_ += now.size();
-    if (done_ == symbol_count_) return block_.Finish(tail_);
-    if (done_ % kBlockSymbols == 0) FB_RETURN_IF_ERROR(block_.Finish());
+    if (done_ % kBlockSymbols == 0 || done_ == symbol_count_) {
+      FB_RETURN_IF_ERROR(CloseBlock(block_));
+    }
   }
   return absl::OkStatus();
 }

@@ -94,6 +94,10 @@ class Rans32BlockReader {
   //   DATA_LOSS  the words do not suffice; the reader is void
   absl::Status Next(const rans32::DecodeTable* tables, const rans32::Classes& classes, size_t at,
                     MutableBytes symbols);
+  // Next for two blocks of one table and as many symbols, faster than one by one.
+  static absl::Status NextOfTwo(const rans32::DecodeTable& table, Rans32BlockReader& a,
+                                MutableBytes symbols_a, Rans32BlockReader& b,
+                                MutableBytes symbols_b);
   // After the last symbol.
   //   DATA_LOSS  words are left over, or a lane is at no end
   absl::Status Finish(Rans32Tail& tail) const;
@@ -148,16 +152,23 @@ class Rans32Writer {
 // Borrows  the stream.
 class Rans32Reader {
  public:
+  // Of each block but the last. Of a plane of 64 tokens, eight heads and 128 channels two: the
+  // states cost little, and there are enough blocks for a GPU.
+  static constexpr size_t kBlockSymbols = 32768;
+
   // DATA_LOSS: the stream is not sound.
   absl::Status Open(Bytes stream, size_t symbol_count);
-  // Fills `symbols`, a multiple of 32 of them or all that are left, or fails.
+  // Fills `symbols`, a multiple of 32 of them or all that are left, or fails. Fastest by twice
+  // kBlockSymbols.
   //   DATA_LOSS  a block is not sound; the reader is void
   absl::Status Next(MutableBytes symbols);
   // After the last symbol: what the writer was given, or zeros where it was stored.
   const Rans32Tail& tail() const { return tail_; }
 
  private:
-  absl::Status OpenBlock();
+  absl::Status OpenBlock(size_t at, Rans32BlockReader& block);
+  absl::Status CloseBlock(const Rans32BlockReader& block);
+  absl::Status NextTwoBlocks(MutableBytes symbols);
 
   Bytes stream_;  // what is left
   size_t symbol_count_ = 0;

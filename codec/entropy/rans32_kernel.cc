@@ -141,6 +141,8 @@ size_t DecodeRows(const DecodeTable* tables, ClassRows classes, Lanes& lanes, co
   return rows;
 }
 
+size_t DecodeRowsOfTwo(const DecodeTable&, Lanes*, uint8_t* const*, size_t) { return 0; }
+
 #else
 
 namespace hn = hwy::HWY_NAMESPACE;
@@ -258,6 +260,133 @@ HWY_INLINE size_t BitsOf(Mask mask) {
   return bits[0];
 }
 
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+
+// Sixteen lanes, whose words are put in place by the processor and not by a table.
+using W32 = hn::CappedTag<uint32_t, 16>;
+using W16 = hn::Rebind<uint16_t, W32>;
+using VW = hn::VFromD<W32>;
+constexpr W32 w32;
+constexpr W16 w16;
+constexpr size_t kWide = 16;
+constexpr size_t kWides = kLanes / kWide;
+
+template <bool kClassed>
+const uint16_t* EncodeRowsAs(const EncodeTable* tables, ClassRows classes, const uint8_t* symbols,
+                             size_t rows, uint32_t* states, uint16_t* words) {
+  VW x[kWides];
+  for (size_t v = 0; v < kWides; ++v) x[v] = hn::LoadU(w32, states + v * kWide);
+  VW least = hn::Set(w32, kSlots);
+  for (size_t row = rows; row-- > 0;) {
+    classes.Previous();
+    for (size_t v = kWides; v-- > 0;) {
+      const uint16_t* const bases = kClassed ? classes.row() + v * kWide : nullptr;
+      const uint8_t* const from = symbols + row * kLanes + v * kWide;
+      const Entries low = LookupEntries<kClassed>(tables, bases, from);
+      const Entries high =
+          LookupEntries<kClassed>(tables, kClassed ? bases + kN : bases, from + kN);
+      const VW range = hn::Combine(w32, high.range, low.range);
+      const VW reciprocal = hn::Combine(w32, high.reciprocal, low.reciprocal);
+      const VW frequency = hn::And(range, hn::Set(w32, 0xffff));
+      least = hn::Min(least, frequency);
+      const auto spills = hn::Not(hn::Lt(hn::ShiftRight<32 - kProbabilityBits>(x[v]), frequency));
+      const auto count = static_cast<unsigned>(std::popcount(uint32_t{spills.raw}));
+      const VW packed{_mm512_maskz_compress_epi32(spills.raw, x[v].raw)};
+      words -= count;
+      // Those above are written already.
+      _mm256_mask_storeu_epi16(words, static_cast<__mmask16>((1u << count) - 1),
+                               hn::TruncateTo(w16, packed).raw);
+      const VW state = hn::IfThenElse(spills, hn::ShiftRight<16>(x[v]), x[v]);
+      // The quotient by the reciprocal is right or one too small.
+      const auto odd_to_even = [](VW of) HWY_ATTR {
+        return hn::BitCast(w32, hn::ShiftRight<32>(hn::BitCast(hn::RepartitionToWide<W32>(), of)));
+      };
+      const VW even = hn::BitCast(w32, hn::ShiftRight<32>(hn::MulEven(state, reciprocal)));
+      const VW odd = hn::BitCast(w32, hn::MulEven(odd_to_even(state), odd_to_even(reciprocal)));
+      const VW quotient = hn::OddEven(odd, even);
+      const VW rest = hn::Sub(state, hn::Mul(quotient, frequency));
+      const VW fix =
+          hn::IfThenZeroElse(hn::Lt(rest, frequency), hn::Sub(hn::Set(w32, kSlots), frequency));
+      x[v] = hn::Add(hn::Add(hn::ShiftLeft<kProbabilityBits>(quotient), rest),
+                     hn::Add(hn::ShiftRight<16>(range), fix));
+    }
+  }
+  for (size_t v = 0; v < kWides; ++v) hn::StoreU(x[v], w32, states + v * kWide);
+  return hn::AllFalse(w32, hn::Eq(least, hn::Zero(w32))) ? words : nullptr;
+}
+
+// A block in registers.
+struct WideLanes {
+  explicit WideLanes(const Lanes& lanes) : words(lanes.words) {
+    for (size_t v = 0; v < kWides; ++v) x[v] = hn::LoadU(w32, lanes.states + v * kWide);
+  }
+  void Store(Lanes& lanes) const {
+    lanes.words = words;
+    for (size_t v = 0; v < kWides; ++v) hn::StoreU(x[v], w32, lanes.states + v * kWide);
+  }
+
+  const uint8_t* words;
+  VW x[kWides];
+};
+
+template <bool kClassed>
+HWY_INLINE void DecodeWideRow(const uint32_t* table, const uint16_t* bases, WideLanes& lanes,
+                              uint8_t* symbols) {
+  for (size_t v = 0; v < kWides; ++v) {
+    const VW x = lanes.x[v];
+    VW index = hn::And(x, hn::Set(w32, kSlots - 1));
+    if (kClassed) {
+      const VW base = hn::PromoteTo(w32, hn::LoadU(w16, bases + v * kWide));
+      index = hn::Add(index, hn::ShiftLeft<kProbabilityBits - 8>(base));
+    }
+    const VW slot = hn::Combine(w32, Lookup(table, hn::UpperHalf(d32, index)),
+                                Lookup(table, hn::LowerHalf(d32, index)));
+    _mm512_mask_cvtepi32_storeu_epi8(symbols + v * kWide, 0xffff, slot.raw);
+    const VW offset = hn::And(hn::ShiftRight<8>(slot), hn::Set(w32, kSlots - 1));
+    const VW state =
+        hn::Add(hn::Mul(hn::ShiftRight<20>(slot), hn::ShiftRight<kProbabilityBits>(x)), offset);
+    const auto low = hn::Lt(state, hn::Set(w32, kStateMin));
+    const VW next =
+        hn::PromoteTo(w32, hn::LoadU(w16, reinterpret_cast<const uint16_t*>(lanes.words)));
+    const VW fed{_mm512_maskz_expand_epi32(low.raw, next.raw)};
+    lanes.x[v] = hn::Or(hn::IfThenElse(low, hn::ShiftLeft<16>(state), state), fed);
+    lanes.words += kWordBytes * static_cast<size_t>(std::popcount(uint32_t{low.raw}));
+  }
+}
+
+template <bool kClassed>
+size_t DecodeRowsAs(const DecodeTable* tables, ClassRows classes, Lanes& lanes,
+                    const uint8_t* limit, uint8_t* symbols, size_t rows) {
+  WideLanes wide(lanes);
+  size_t row = 0;
+  for (; row < rows && wide.words <= limit; ++row) {
+    DecodeWideRow<kClassed>(tables->slots, classes.row(), wide, symbols + row * kLanes);
+    classes.Next();
+  }
+  wide.Store(lanes);
+  return row;
+}
+
+// A row waits for its lookups and its product: while one block waits the other works.
+size_t DecodeRowsOfTwo(const DecodeTable& table, Lanes* two, uint8_t* const* symbols, size_t rows) {
+  WideLanes a(two[0]);
+  WideLanes b(two[1]);
+  const uint8_t* const limit_a = two[0].end - kRowBytesMax;
+  const uint8_t* const limit_b = two[1].end - kRowBytesMax;
+  uint8_t* const to_a = symbols[0];
+  uint8_t* const to_b = symbols[1];
+  size_t row = 0;
+  for (; row < rows && a.words <= limit_a && b.words <= limit_b; ++row) {
+    DecodeWideRow<false>(table.slots, nullptr, a, to_a + row * kLanes);
+    DecodeWideRow<false>(table.slots, nullptr, b, to_b + row * kLanes);
+  }
+  a.Store(two[0]);
+  b.Store(two[1]);
+  return row;
+}
+
+#else
+
 template <bool kClassed>
 const uint16_t* EncodeRowsAs(const EncodeTable* tables, ClassRows classes, const uint8_t* symbols,
                              size_t rows, uint32_t* states, uint16_t* words) {
@@ -296,13 +425,6 @@ const uint16_t* EncodeRowsAs(const EncodeTable* tables, ClassRows classes, const
   return hn::AllFalse(d32, hn::Eq(least, hn::Zero(d32))) ? words : nullptr;
 }
 
-const uint16_t* EncodeRows(const EncodeTable* tables, ClassRows classes, const uint8_t* symbols,
-                           size_t rows, uint32_t* states, uint16_t* words) {
-  return classes.row() == nullptr
-             ? EncodeRowsAs<false>(tables, classes, symbols, rows, states, words)
-             : EncodeRowsAs<true>(tables, classes, symbols, rows, states, words);
-}
-
 template <bool kClassed>
 size_t DecodeRowsAs(const DecodeTable* tables, ClassRows classes, Lanes& lanes,
                     const uint8_t* limit, uint8_t* symbols, size_t rows) {
@@ -339,6 +461,18 @@ size_t DecodeRowsAs(const DecodeTable* tables, ClassRows classes, Lanes& lanes,
   return row;
 }
 
+// Too few registers for two blocks.
+size_t DecodeRowsOfTwo(const DecodeTable&, Lanes*, uint8_t* const*, size_t) { return 0; }
+
+#endif
+
+const uint16_t* EncodeRows(const EncodeTable* tables, ClassRows classes, const uint8_t* symbols,
+                           size_t rows, uint32_t* states, uint16_t* words) {
+  return classes.row() == nullptr
+             ? EncodeRowsAs<false>(tables, classes, symbols, rows, states, words)
+             : EncodeRowsAs<true>(tables, classes, symbols, rows, states, words);
+}
+
 size_t DecodeRows(const DecodeTable* tables, ClassRows classes, Lanes& lanes, const uint8_t* limit,
                   uint8_t* symbols, size_t rows) {
   return classes.row() == nullptr
@@ -357,6 +491,7 @@ namespace forebay::rans32 {
 namespace {
 HWY_EXPORT(EncodeRows);
 HWY_EXPORT(DecodeRows);
+HWY_EXPORT(DecodeRowsOfTwo);
 }  // namespace
 
 const uint16_t* Encode(const EncodeTable* tables, const Classes& classes, size_t at,
@@ -395,6 +530,16 @@ bool Decode(const DecodeTable* tables, const Classes& classes, size_t at, Lanes&
   }
   return DecodeRow(tables, ClassRows(classes, at + rows * kLanes).row(), lanes,
                    symbols + rows * kLanes, count % kLanes);
+}
+
+bool DecodeTwo(const DecodeTable& table, Lanes* two, uint8_t* const* symbols, size_t count) {
+  size_t done = 0;
+  if (two[0].end - two[0].words >= static_cast<ptrdiff_t>(kRowBytesMax) &&
+      two[1].end - two[1].words >= static_cast<ptrdiff_t>(kRowBytesMax)) {
+    done = kLanes * HWY_DYNAMIC_DISPATCH(DecodeRowsOfTwo)(table, two, symbols, count / kLanes);
+  }
+  return Decode(&table, {}, done, two[0], symbols[0] + done, count - done) &&
+         Decode(&table, {}, done, two[1], symbols[1] + done, count - done);
 }
 
 }  // namespace forebay::rans32

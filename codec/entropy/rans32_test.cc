@@ -316,6 +316,25 @@ TEST(Rans32DecodeTest, RefusesEveryTruncation) {
   }
 }
 
+// Two blocks are read side by side: whichever of them ends early.
+TEST(Rans32DecodeTest, RefusesATruncationOfEitherOfTwoBlocks) {
+  const Buffer symbols = Skewed(2 * Rans32Reader::kBlockSymbols, 20, 27);
+  const Buffer stream = Encoded(symbols);
+  EveryTarget([&](const char* target) {
+    Buffer back(symbols.size());
+    FB_EXPECT_OK(Decoded(stream, back)) << target;
+    EXPECT_EQ(back, symbols) << target;
+    for (size_t length = stream.size() / 2 + 1; length < stream.size(); length += 997) {
+      const Buffer cut(stream.begin(), stream.begin() + static_cast<ptrdiff_t>(length));
+      EXPECT_THAT(Decoded(cut, back), HasCode(absl::StatusCode::kDataLoss)) << target << length;
+      Buffer gap(stream);
+      const auto hole = gap.begin() + static_cast<ptrdiff_t>(stream.size() / 3);
+      gap.erase(hole, hole + static_cast<ptrdiff_t>(stream.size() - length));
+      EXPECT_THAT(Decoded(gap, back), HasCode(absl::StatusCode::kDataLoss)) << target << length;
+    }
+  });
+}
+
 TEST(Rans32DecodeTest, RefusesAnotherNumberOfSymbols) {
   for (const Buffer& symbols : {Skewed(9000, 20, 22), Uniform(9000, 256, 1)}) {
     const Buffer stream = Encoded(symbols);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 // This file is compiled once for each instruction set that Highway knows of.
 #undef HWY_TARGET_INCLUDE
@@ -57,6 +58,43 @@ void MirrorHere(const uint8_t* ceilings, size_t period, size_t at, uint8_t* byte
       });
 }
 
+#if HWY_TARGET == HWY_SCALAR || HWY_HAVE_SCALABLE
+
+void CountKnownHere(const uint8_t*, size_t, const uint8_t*, size_t, uint64_t*) {}
+size_t CountLanes() { return SIZE_MAX; }
+
+#else
+
+// Adds how often each of `symbols` occurs in whole vectors of `bytes`.
+void CountKnownHere(const uint8_t* bytes, size_t count, const uint8_t* symbols, size_t symbol_count,
+                    uint64_t* counts) {
+  constexpr hn::CappedTag<uint8_t, 64> wide;
+  constexpr hn::Repartition<uint64_t, hn::CappedTag<uint8_t, 64> > sums_of;
+  const size_t lanes = hn::Lanes(wide);
+  for (size_t s = 0; s < symbol_count; ++s) {
+    const auto symbol = hn::Set(wide, symbols[s]);
+    auto sums = hn::Zero(sums_of);
+    for (size_t i = 0; i < count;) {
+      // A lane of a byte counts no further.
+      const size_t end = std::min(count, i + 255 * lanes);
+      auto found = hn::Zero(wide);
+      for (; i < end; i += lanes) {
+        const auto is_symbol = hn::Eq(hn::LoadU(wide, bytes + i), symbol);
+        found = hn::Sub(found, hn::VecFromMask(wide, is_symbol));
+      }
+      sums = hn::Add(sums, hn::SumsOf8(found));
+    }
+    alignas(64) uint64_t sum[8] = {};
+    hn::StoreU(sums, sums_of, sum);
+    for (const uint64_t part : sum) counts[symbols[s]] += part;
+  }
+}
+
+// A multiple of this many bytes is counted.
+size_t CountLanes() { return hn::Lanes(hn::CappedTag<uint8_t, 64>()); }
+
+#endif
+
 }  // namespace
 }  // namespace forebay::exponent_split::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -66,6 +104,8 @@ namespace forebay::exponent_split {
 namespace {
 HWY_EXPORT(RaiseMaximaHere);
 HWY_EXPORT(MirrorHere);
+HWY_EXPORT(CountKnownHere);
+HWY_EXPORT(CountLanes);
 }  // namespace
 
 void RaiseMaxima(const uint8_t* bytes, size_t count, size_t at, uint8_t* maxima, size_t period) {
@@ -76,7 +116,9 @@ void Mirror(const uint8_t* ceilings, size_t period, size_t at, uint8_t* bytes, s
   HWY_DYNAMIC_DISPATCH(MirrorHere)(ceilings, period, at, bytes, count);
 }
 
-void CountBytes(const uint8_t* bytes, size_t count, uint64_t* counts) {
+namespace {
+
+void CountOneByOne(const uint8_t* bytes, size_t count, uint64_t* counts) {
   // Neighbours are often equal: counting them in different places spares the wait for the first.
   constexpr size_t kPlaces = 4;
   constexpr size_t kAtOnceMax = size_t{1} << 31;  // so that a place cannot overflow
@@ -96,6 +138,34 @@ void CountBytes(const uint8_t* bytes, size_t count, uint64_t* counts) {
     bytes += now;
     count -= now;
   }
+}
+
+}  // namespace
+
+// Few exponents occur, so that comparing with each of them is faster than a table in memory.
+void CountBytes(const uint8_t* bytes, size_t count, uint64_t* counts) {
+  constexpr size_t kKnownMax = 40;
+  constexpr int kNear = 2;  // exponents that are to be expected next
+  uint8_t known[256];
+  size_t known_count = 0;
+  int since = kNear;
+  for (int s = -2 * kNear; s < 256 + kNear; ++s) {
+    since = counts[s & 0xff] > 0 ? -kNear : since + 1;
+    // Of a window of 2 * kNear + 1 around s - kNear.
+    if (since <= kNear && s >= kNear) known[known_count++] = static_cast<uint8_t>(s - kNear);
+  }
+  const size_t lanes = HWY_DYNAMIC_DISPATCH(CountLanes)();
+  const size_t whole = count / lanes * lanes;
+  if (known_count == 0 || known_count > kKnownMax || whole == 0) {
+    return CountOneByOne(bytes, count, counts);
+  }
+  uint64_t found[256] = {};
+  HWY_DYNAMIC_DISPATCH(CountKnownHere)(bytes, whole, known, known_count, found);
+  if (std::accumulate(found, found + 256, uint64_t{0}) != whole) {
+    return CountOneByOne(bytes, count, counts);
+  }
+  for (size_t i = 0; i < known_count; ++i) counts[known[i]] += found[known[i]];
+  if (whole < count) CountOneByOne(bytes + whole, count - whole, counts);
 }
 
 }  // namespace forebay::exponent_split

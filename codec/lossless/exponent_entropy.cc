@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -14,11 +15,13 @@ namespace {
 
 constexpr size_t kElementBytes = 2;
 constexpr size_t kStride = rans32::kSymbolsMax;
+constexpr size_t kKeysAtOnce = 2 * Rans32Reader::kBlockSymbols;
 // Elements at the end, whose rests are the tail of the R32 stream.
 constexpr size_t kTailElements = sizeof(Rans32Tail);
 // Room for the ceilings of one run, so often that they fill whole vectors.
 constexpr size_t kPeriodMax = 16384;
 constexpr int kNibbleMax = 15;
+constexpr size_t kSampleMin = 8192;
 
 constexpr size_t Aligned(size_t bytes) { return (bytes + 15) & ~size_t{15}; }
 
@@ -150,26 +153,43 @@ void FindCeilings(const Ceilings& ceilings, Bytes raw, uint8_t* stream) {
   }
 }
 
-Keys ChooseKeys(const Ceilings* ceilings, Bytes raw, uint8_t* stream) {
+// Counts every `step`-th stride of the keys.
+void CountSymbols(Mirrors* mirrors, Bytes raw, size_t step, uint64_t counts[256]) {
   const size_t n = raw.size() / kElementBytes;
-  Keys plain;
-  CountKeys(At(raw, 0), n, plain.counts);
-  if (ceilings == nullptr) return plain;
-  FindCeilings(*ceilings, raw, stream);
-  Keys mirrored;
-  mirrored.has_ceilings = true;
-  mirrored.rest_at = Aligned(ceilings->BytesOf(n));
-  Mirrors mirrors(*ceilings, stream);
   uint8_t keys[kStride];
   uint8_t rest[kStride];
-  for (size_t at = 0; at < n; at += kStride) {
+  for (size_t at = 0; at < n; at += step * kStride) {
     const size_t count = std::min(kStride, n - at);
     SplitPlanes(At(raw, at * kElementBytes), count, keys, rest);
-    mirrors.Apply(at, keys, count);
-    CountBytes(keys, count, mirrored.counts);
+    if (mirrors != nullptr) mirrors->Apply(at, keys, count);
+    CountBytes(keys, count, counts);
   }
-  const uint64_t bytes = mirrored.rest_at + EntropyBytes(mirrored.counts, n);
-  return bytes < EntropyBytes(plain.counts, n) ? mirrored : plain;
+}
+
+Keys ChooseKeys(const Ceilings* ceilings, Bytes raw, uint8_t* stream) {
+  const size_t n = raw.size() / kElementBytes;
+  Keys keys;
+  if (ceilings == nullptr) {
+    CountSymbols(nullptr, raw, 1, keys.counts);
+    return keys;
+  }
+  FindCeilings(*ceilings, raw, stream);
+  Mirrors mirrors(*ceilings, stream);
+  // A sample decides. Odd steps, to meet all channels of a plane.
+  const size_t step = (n / kSampleMin / 2) | 1;
+  uint64_t plain[256] = {};
+  uint64_t mirrored[256] = {};
+  CountSymbols(nullptr, raw, step, plain);
+  CountSymbols(&mirrors, raw, step, mirrored);
+  const uint64_t sampled = std::accumulate(plain, plain + 256, uint64_t{0});
+  const size_t rest_at = Aligned(ceilings->BytesOf(n));
+  const uint64_t cost = rest_at * sampled / n;
+  if (cost + EntropyBytes(mirrored, sampled) < EntropyBytes(plain, sampled)) {
+    keys.has_ceilings = true;
+    keys.rest_at = rest_at;
+  }
+  CountSymbols(keys.has_ceilings ? &mirrors : nullptr, raw, 1, keys.counts);
+  return keys;
 }
 
 // Zeros from `begin` to the next stream.
@@ -203,10 +223,9 @@ EntropyForm EncodeEntropy(Kind kind, const SplitChannels& channels, Bytes raw, M
   while (!writer.done()) {
     const size_t at = writer.next();
     const size_t count = std::min(kStride, n - at);
-    SplitPlanes(At(raw, at * kElementBytes), count, keys, rest);
-    if (at < rest_count) {
-      std::memcpy(At(out, rest_at + at), rest, std::min(count, rest_count - at));
-    }
+    const bool whole = at + count <= rest_count;
+    SplitPlanes(At(raw, at * kElementBytes), count, keys, whole ? At(out, rest_at + at) : rest);
+    if (!whole && at < rest_count) std::memcpy(At(out, rest_at + at), rest, rest_count - at);
     if (chosen.has_ceilings) mirrors.Apply(at, keys, count);
     if (!writer.Prepend(AsBytes(keys, count))) return {};
   }
@@ -233,18 +252,20 @@ absl::Status DecodeEntropy(Kind kind, const SplitChannels& channels, bool has_ce
   Rans32Reader reader;
   FB_RETURN_IF_ERROR(reader.Open(in.subspan(stream_at), n));
   Mirrors mirrors(ceilings, At(in, 0));
-  uint8_t keys[kStride];
-  for (size_t at = 0; at < n; at += kStride) {
-    const size_t count = std::min(kStride, n - at);
+  for (size_t at = 0; at < n; at += kKeysAtOnce) {
+    const size_t count = std::min(kKeysAtOnce, n - at);
+    // Keys wait in the upper half of the room of their elements, which fills from below.
+    uint8_t* const to = At(raw, at * kElementBytes);
+    uint8_t* const keys = to + count;
     FB_RETURN_IF_ERROR(reader.Next(AsMutableBytes(keys, count)));
     if (has_ceilings) mirrors.Apply(at, keys, count);
-    if (at + count <= rest_count) {
-      JoinPlanes(keys, At(in, rest_at + at), count, At(raw, at * kElementBytes));
-      continue;
+    const size_t rests_from = std::min(at, rest_count);
+    const size_t rests = std::min(count, rest_count - rests_from);
+    JoinPlanes(keys, At(in, rest_at + rests_from), rests, to);
+    for (size_t i = rests; i < count; ++i) {
+      const auto word = static_cast<uint16_t>(keys[i] << 7);
+      std::memcpy(to + i * kElementBytes, &word, sizeof(word));
     }
-    uint8_t rest[kStride] = {};
-    if (at < rest_count) std::memcpy(rest, At(in, rest_at + at), rest_count - at);
-    JoinPlanes(keys, rest, count, At(raw, at * kElementBytes));
   }
   // The last rests are known with the last symbol.
   uint8_t tail[kTailElements];
