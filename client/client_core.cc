@@ -420,6 +420,7 @@ void ClientCore::Reap() {
 
 bool ClientCore::Poll(Nanos now) {
   bool worked = TakeSessions();
+  worked |= services_.workers.RunDone();
   worked |= services_.ports.Poll(now);
   RunTimers(now);
   worked |= RunWoken(now);
@@ -427,14 +428,18 @@ bool ClientCore::Poll(Nanos now) {
   return worked;
 }
 
+bool ClientCore::HasWork() const {
+  return !services_.runnable.empty() || !services_.inbox->empty() || services_.workers.has_done();
+}
+
 bool ClientCore::PrepareToSleep(std::vector<int>& fds) {
-  if (!services_.runnable.empty() || !services_.inbox->empty()) return false;
+  if (HasWork()) return false;
   return services_.ports.PrepareToSleep(fds);
 }
 
 Nanos ClientCore::NextDeadline() const {
   // Work that waits for a turn is due already.
-  if (!services_.runnable.empty() || !services_.inbox->empty()) return services_.clock.Now();
+  if (HasWork()) return services_.clock.Now();
   return std::min(services_.next_timer, services_.ports.NextDeadline());
 }
 

@@ -93,6 +93,7 @@ class ClientCore final : public Pollable {
   bool RunWoken(Nanos now);
   void RunTimers(Nanos now);
   bool TakeSessions();
+  bool HasWork() const;
   void Reap();
   void EraseOp(uint64_t id);
 

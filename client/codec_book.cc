@@ -1,10 +1,14 @@
 #include "client/codec_book.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
+#include <functional>
+#include <thread>
 #include <utility>
 
+#include "absl/synchronization/barrier.h"
 #include "base/check.h"
 #include "base/dtype.h"
 #include "base/random.h"
@@ -54,47 +58,70 @@ class Rotation {
       std::memcpy(memory_.data() + i * part_bytes_, part.data(), part_bytes_);
     }
   }
+  // From any thread.
   MutableBytes Next() {
-    at_ = (at_ + 1) % kRotationParts;
-    return {memory_.data() + at_ * part_bytes_, part_bytes_};
+    const size_t at = next_.fetch_add(1, std::memory_order_relaxed) % kRotationParts;
+    return {memory_.data() + at * part_bytes_, part_bytes_};
   }
 
  private:
   static constexpr size_t kRotationParts = 192;
   const size_t part_bytes_;
   std::vector<std::byte> memory_;
-  size_t at_ = 0;
+  std::atomic<size_t> next_{0};
 };
 
 // The best of some rounds: others on this machine only ever make it slower.
-template <typename Work>
-double BytesPerNano(const Clock& clock, uint64_t bytes, Work work) {
+// `work(thread)` handles `bytes`.
+double BytesPerNano(const Clock& clock, int threads, uint64_t bytes,
+                    const std::function<void(int)>& work) {
+  const auto all_parts = [&](int thread) {
+    const Nanos start = clock.Now();
+    for (int part = 0; part < kPartsARound; ++part) work(thread);
+    return clock.Now() - start;
+  };
   Nanos best = kForever;
   for (int i = 0; i < kRounds; ++i) {
-    const Nanos start = clock.Now();
-    for (int part = 0; part < kPartsARound; ++part) work();
-    best = std::min(best, clock.Now() - start);
+    std::vector<Nanos> took(static_cast<size_t>(threads));
+    absl::Barrier* const together = new absl::Barrier(threads);
+    const auto run = [&](int thread) {
+      if (together->Block()) delete together;
+      took[static_cast<size_t>(thread)] = all_parts(thread);
+    };
+    std::vector<std::thread> others;
+    for (int thread = 1; thread < threads; ++thread) others.emplace_back(run, thread);
+    run(0);
+    for (std::thread& other : others) other.join();
+    best = std::min(best, *std::max_element(took.begin(), took.end()));
   }
   return static_cast<double>(bytes * kPartsARound) / static_cast<double>(std::max<Nanos>(best, 1));
 }
 
-CodecRates MeasureOne(const Clock& clock, const Codec& codec, const PartSpec& part, Rotation& raw) {
+CodecRates MeasureOne(const Clock& clock, int threads, const Codec& codec, const PartSpec& part,
+                      Rotation& raw) {
   CodecRates rates;
   if (codec.identity()) return rates;
-  std::vector<std::byte> payload(codec.PayloadBytesMax(SampleLayout(), part));
-  EncodedPart encoded;
-  rates.encode_bytes_per_ns = BytesPerNano(clock, part.raw_bytes, [&] {
-    encoded = codec.Encode(SampleLayout(), part, raw.Next(), absl::MakeSpan(payload)).value();
+  struct Coded {
+    std::vector<std::byte> payload;
+    EncodedPart part;
+  };
+  std::vector<Coded> coded(static_cast<size_t>(threads));
+  for (Coded& one : coded) one.payload.resize(codec.PayloadBytesMax(SampleLayout(), part));
+  rates.encode_bytes_per_ns = BytesPerNano(clock, threads, part.raw_bytes, [&](int thread) {
+    Coded& one = coded[static_cast<size_t>(thread)];
+    one.part = codec.Encode(SampleLayout(), part, raw.Next(), absl::MakeSpan(one.payload)).value();
   });
-  FrameHeader header;
-  header.flags = encoded.flags;
-  header.codec_param = PackQuality(encoded.quality);
-  const Bytes bytes = Bytes(payload).first(encoded.payload_bytes);
   // Into memory of which the next codec's input is a part: numbers all the same.
-  rates.decode_bytes_per_ns = BytesPerNano(clock, part.raw_bytes, [&] {
+  rates.decode_bytes_per_ns = BytesPerNano(clock, threads, part.raw_bytes, [&](int thread) {
+    const Coded& one = coded[static_cast<size_t>(thread)];
+    FrameHeader header;
+    header.flags = one.part.flags;
+    header.codec_param = PackQuality(one.part.quality);
+    const Bytes bytes = Bytes(one.payload).first(one.part.payload_bytes);
     FB_CHECK(codec.Decode(SampleLayout(), part, header, bytes, raw.Next()).ok());
   });
-  rates.ratio = static_cast<double>(part.raw_bytes) / static_cast<double>(encoded.payload_bytes);
+  rates.ratio =
+      static_cast<double>(part.raw_bytes) / static_cast<double>(coded[0].part.payload_bytes);
   return rates;
 }
 
@@ -106,16 +133,16 @@ void Average(double value, double* average) {
 
 absl::Span<const absl::string_view> AutoCodecs() { return kAuto; }
 
-MeasuredRates MeasureCodecRates(const Clock& clock) {
+MeasuredRates MeasureCodecRates(const Clock& clock, int threads) {
   const PartSpec part = SampleLayout().Parts().front();
   Rotation raw(SampleCache(part));
   MeasuredRates rates;
-  rates.copy_bytes_per_ns = BytesPerNano(clock, part.raw_bytes, [&] {
+  rates.copy_bytes_per_ns = BytesPerNano(clock, 1, part.raw_bytes, [&](int) {
     const MutableBytes from = raw.Next();
     std::memcpy(raw.Next().data(), from.data(), from.size());
   });
   for (absl::string_view name : kAuto) {
-    rates.codecs.push_back(MeasureOne(clock, CodecBook::Find(name), part, raw));
+    rates.codecs.push_back(MeasureOne(clock, threads, CodecBook::Find(name), part, raw));
   }
   return rates;
 }

@@ -19,12 +19,13 @@ namespace forebay {
 absl::Span<const absl::string_view> AutoCodecs();
 
 // Measures the rates of each of AutoCodecs() on made-up keys and values, and of a copy, in some
-// 50 ms: what a process knows of its codecs before it has used them.
+// 50 ms: what a process knows of its codecs before it has used them. Rates are those of one thread
+// of `threads` that are all at it: processors share execution units and memory.
 struct MeasuredRates {
   std::vector<CodecRates> codecs;  // in the order of AutoCodecs()
   double copy_bytes_per_ns = 0;
 };
-MeasuredRates MeasureCodecRates(const Clock& clock);
+MeasuredRates MeasureCodecRates(const Clock& clock, int threads);
 
 // What one client knows of its codecs: moving averages of what they really did.
 //

@@ -32,7 +32,7 @@ TEST(CodecBookTest, CandidatesAreTheMostExactFirst) {
 }
 
 TEST(CodecBookTest, WhatIsMeasuredIsOfThisMachine) {
-  const MeasuredRates rates = MeasureCodecRates(SystemClock());
+  const MeasuredRates rates = MeasureCodecRates(SystemClock(), 2);
   ASSERT_EQ(rates.codecs.size(), AutoCodecs().size());
   EXPECT_GT(rates.copy_bytes_per_ns, 0);
   for (size_t i = 0; i < rates.codecs.size(); ++i) {

@@ -23,12 +23,15 @@ CodecEstimate Estimate(const CodecCandidate& candidate, const PathRates& path, u
   const CodecRates& rates = candidate.rates;
   const auto bytes = static_cast<double>(raw_bytes);
   const double payload = bytes / rates.ratio;
-  const double encode = NanosFor(bytes, rates.encode_bytes_per_ns);
+  // Over shared memory everything is a matter of the memory's bandwidth, which threads share.
+  const bool apart = path.codec_threads > 0 && !path.shared_memory;
+  const int threads = apart ? path.codec_threads : 1;
+  const double encode = NanosFor(bytes, rates.encode_bytes_per_ns * threads);
   const double cross = NanosFor(payload, path.bytes_per_ns);
-  const double decode = NanosFor(bytes, rates.decode_bytes_per_ns);
+  const double decode = NanosFor(bytes, rates.decode_bytes_per_ns * threads);
   const double copy = path.shared_memory ? cross : NanosFor(payload, path.copy_bytes_per_ns);
-  const double sender = encode + copy;
-  const double receiver = decode + copy;
+  const double sender = apart ? std::max(encode, copy) : encode + copy;
+  const double receiver = apart ? std::max(decode, copy) : decode + copy;
   const auto chunks = static_cast<double>(
       std::max<uint64_t>(1, (raw_bytes + chunk_bytes - 1) / std::max<uint64_t>(chunk_bytes, 1)));
   const double slowest = std::max({sender, cross, receiver});

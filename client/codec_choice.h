@@ -28,9 +28,10 @@ struct CodecCandidate {
 struct PathRates {
   double bytes_per_ns = 0;       // of payload
   Nanos latency_ns = 0;          // of one message
-  double copy_bytes_per_ns = 0;  // at which an end moves payload, on the core that also encodes;
-                                 // 0: at no cost
-  bool shared_memory = false;    // crossing is a copy by the core that also encodes or decodes
+  double copy_bytes_per_ns = 0;  // at which an end moves payload; 0: at no cost
+  int codec_threads = 0;         // that encode, and decode at the other end, beside what moves
+                                 // payload; 0: the same core does both
+  bool shared_memory = false;    // crossing is a copy by each end, counted as one
 };
 
 // What a codec would take: the model's terms, for people.
@@ -53,8 +54,10 @@ struct CodecChoice {
 // Chooses the codec of the least predicted time for `raw_bytes` that are encoded, cross and are
 // decoded in chunks of `chunk_bytes`, so that the three overlap:
 //
-//   T = latency + e + x + d + (N - 1) * max(e, x, d)   of one chunk, with the copies of each end
-//                                                      added to what its core encodes or decodes
+//   T = latency + e + x + d + (N - 1) * max(e, x, d)   of one chunk
+//
+// An end encodes or decodes on threads of its own, at so many times the rate of one, while it moves
+// payload; or, without any and over shared memory, in turns with that.
 //
 // Candidates come the most exact first. One that is less exact is taken only where it saves over 5%
 // against the next more exact choice, and another than `current` (empty: none) only where that

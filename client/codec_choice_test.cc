@@ -27,7 +27,7 @@ std::vector<CodecCandidate> Candidates() {
           {"int2", kAny, {7.1, 3, 6}}};
 }
 
-PathRates Tcp(double gbit_per_s) { return {gbit_per_s / 8, 100 * kMicrosecond, 4, false}; }
+PathRates Tcp(double gbit_per_s) { return {gbit_per_s / 8, 100 * kMicrosecond, 4, 0, false}; }
 
 std::string Choose(const PathRates& path, const QualityBound& bound,
                    const std::string& current = "") {
@@ -54,7 +54,7 @@ TEST(CodecChoiceTest, ASlowLinkTakesTheSmallestAndAFastOneRaw) {
 }
 
 TEST(CodecChoiceTest, OverSharedMemoryACopyIsHardToBeat) {
-  PathRates shared{10, 0, 0, true};
+  PathRates shared{10, 0, 0, 0, true};
   EXPECT_EQ(Choose(shared, kAny), "raw");
   // A codec faster than the copies that it saves would win: one core does both.
   std::vector<CodecCandidate> candidates = Candidates();
@@ -62,11 +62,33 @@ TEST(CodecChoiceTest, OverSharedMemoryACopyIsHardToBeat) {
   EXPECT_EQ(ChooseCodec(candidates, kNear, shared, kBytes, kChunk, "").name, "int8");
 }
 
+// Threads beside the one that moves bytes: more of them, more rate; and moving costs no time of
+// theirs. Over shared memory they are not counted on, since all share the memory's bandwidth.
+TEST(CodecChoiceTest, ThreadsOfTheirOwnEncodeAndDecodeMeanwhile) {
+  const std::vector<CodecCandidate> candidates = {{"raw", kExact, {1, 0, 0}},
+                                                  {"half", kNear, {2, 1, 1}}};
+  PathRates path{2, 0, 4, 0, false};
+  const auto half = [&]() -> double {
+    const CodecChoice choice = ChooseCodec(candidates, kNear, path, 4'000'000, 1000, "");
+    return static_cast<double>(choice.estimates[1].total_ns);
+  };
+  // In turns: 1 ns a byte to encode, 1/8 to copy what is left; 4,000 chunks hide the rest.
+  EXPECT_NEAR(half(), 4'000'000 * 1.125, 4'000);
+  path.codec_threads = 1;
+  EXPECT_NEAR(half(), 4'000'000 * 1.0, 4'000);
+  path.codec_threads = 4;
+  EXPECT_NEAR(half(), 4'000'000 * 0.25, 4'000);
+  path.codec_threads = 100;  // bound by the link
+  EXPECT_NEAR(half(), 4'000'000 * 0.25, 4'000);
+  path.shared_memory = true;
+  EXPECT_NEAR(half(), 4'000'000 * 1.25, 4'000);
+}
+
 // The model against a count by hand: 4 chunks, of which the crossing is the slowest stage.
 TEST(CodecChoiceTest, TheEstimateIsThePipelinedTime) {
   const std::vector<CodecCandidate> candidates = {{"raw", kExact, {1, 0, 0}},
                                                   {"half", kNear, {2, 4, 8}}};
-  const PathRates path{0.1, 1000, 0, false};
+  const PathRates path{0.1, 1000, 0, 0, false};
   const CodecChoice choice = ChooseCodec(candidates, kNear, path, 4000, 1000, "");
   ASSERT_EQ(choice.estimates.size(), 2u);
   const CodecEstimate& half = choice.estimates[1];

@@ -15,6 +15,7 @@
 #include "client/client_metrics.h"
 #include "client/client_options.h"
 #include "client/codec_book.h"
+#include "client/codec_workers.h"
 #include "client/transport_ports.h"
 #include "proto/control.h"
 
@@ -35,7 +36,7 @@ struct ClientCoreOptions {
   Nanos landing_grace = 100 * kMillisecond;
   uint64_t fetch_window_bytes = 64ull << 20;    // asked for and not yet here, per daemon
   uint64_t publish_window_bytes = 32ull << 20;  // sent and not yet answered, per daemon
-  uint64_t get_message_bytes = 4ull << 20;      // of payload asked for by one Get
+  uint64_t get_message_bytes = 1ull << 20;      // of payload asked for by one Get
   // Of payload in one Put over a network. After each the transport gets a turn, so that one crosses
   // while the next is hashed.
   uint64_t put_message_bytes = 1ull << 20;
@@ -47,6 +48,7 @@ struct ClientCoreOptions {
   std::string codec = "raw";  // or "auto", or another codec's name, for what is published
   MeasuredRates codec_rates;  // what "auto" begins with; empty: nominal
   std::shared_ptr<const Codec> uniform;  // the codec "uniform", with a dictionary; or null
+  int codec_threads = 0;                 // that encode and decode; 0: the reactor does
 };
 
 // Answers of session openers, from whatever thread they come on, until the core takes them.
@@ -102,6 +104,7 @@ struct CoreServices {
         metrics(registry, ControlsOf(options)),
         random(options.seed),
         codecs(options.codec, options.codec_rates, options.uniform),
+        workers(options.codec_threads, wake),
         inbox(std::make_shared<SessionInbox>(std::move(wake))) {}
 
   static std::vector<std::string> ControlsOf(const ClientCoreOptions& options) {
@@ -122,6 +125,7 @@ struct CoreServices {
   ClientMetrics metrics;
   SeededRandom random;
   CodecBook codecs;
+  CodecWorkers workers;
   BufferPool buffers;
   std::shared_ptr<SessionInbox> inbox;
   std::vector<ClientOp*> runnable;

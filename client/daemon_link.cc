@@ -275,6 +275,7 @@ PathRates DaemonLink::path_rates() const {
   const double copy = services_.codecs.copy_bytes_per_ns();
   PathRates rates;
   rates.latency_ns = latency_ns_;
+  rates.codec_threads = services_.options.codec_threads;
   if (path_ == PathChoice::kLocal) {
     rates.shared_memory = true;
     rates.bytes_per_ns = copy;

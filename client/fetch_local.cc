@@ -41,8 +41,9 @@ bool FetchOp::BeginLocal(Stream& stream, const Item& item) {
     view_.PartRuns(ns_.spec.layout, part, item.page, &local.runs);
   } else {
     // A copy, since a decoder reads its input more than once and this may change meanwhile.
-    local.encoded = services().buffers.Take(local.header.payload_bytes);
-    local.runs = {local.encoded.span().first(local.header.payload_bytes)};
+    local.encoded =
+        std::make_shared<BufferPool::Buffer>(services().buffers.Take(local.header.payload_bytes));
+    local.runs = {local.encoded->span().first(local.header.payload_bytes)};
   }
   return true;
 }
@@ -77,25 +78,31 @@ void FetchOp::EndLocal(Stream& stream) {
   frame.payload_bytes_arrived = local.payload_offset;
   frame.checksum = local.checksum.Digest();
   frame.leased = ArrivedFrame::LeasedRead{local.grant->deadline, services().clock.Now(), false};
-  absl::Status accepted = AcceptFrame(frame, Expected(item));
+  const absl::Status accepted = AcceptFrame(frame, Expected(item));
   const DaemonLink& link = *ns_.links[local.grant->daemon];
   const bool lease_given_up = hit_->released.load(std::memory_order_acquire) || !link.ready() ||
                               link.epoch() != local.grant->epoch;
   if (accepted.code() == absl::StatusCode::kFailedPrecondition || lease_given_up) {
     // The lease may be over, which says nothing about the frame: the daemon can still send it.
     stream.again.push_back(item);
-    services().buffers.Give(std::move(local.encoded));
+    GiveMemory(std::move(local.encoded));
     return;
   }
-  if (accepted.ok() && local.encoded.memory != nullptr) {
-    accepted = Decode(item, local.header, local.runs.front());
+  const uint64_t generation = hit_->LocationOf(item.page, item.part)->generation;
+  const uint16_t daemon = local.grant->daemon;
+  if (accepted.ok() && local.encoded != nullptr) {
+    stream.outstanding_bytes += ns_.parts[item.part].raw_bytes;
+    DecodeJob job;
+    job.daemon = daemon;
+    job.path = PathChoice::kLocal;
+    job.memory = std::move(local.encoded);
+    AddToDecode(item, local.header, local.runs.front(), generation, &job);
+    StartDecode(std::move(job));
+    return;
   }
-  services().buffers.Give(std::move(local.encoded));
-  Settle(item, accepted, hit_->LocationOf(item.page, item.part)->generation);
-  if (!accepted.ok()) return;
-  stream.bytes += local.header.payload_bytes;
-  result_.bytes += local.header.payload_bytes;
-  result_.bytes_local += local.header.payload_bytes;
+  GiveMemory(std::move(local.encoded));
+  Settle(item, accepted, generation);
+  if (accepted.ok()) CountBytes(daemon, PathChoice::kLocal, local.header.payload_bytes);
 }
 
 }  // namespace forebay

@@ -10,7 +10,6 @@
 #include "base/status_macros.h"
 #include "client/core_services.h"
 #include "codec/codec.h"
-#include "codec/planes_codec.h"
 
 namespace forebay {
 namespace {
@@ -104,7 +103,8 @@ void FetchOp::Advance(Nanos now) {
   }
   if (!ending_) return;
   if (landings_.empty()) {
-    Finish();
+    // Workers that are still at it end soon, and tell.
+    if (decodes_.empty()) Finish();
     return;
   }
   if (now < wake_at()) return;
@@ -117,7 +117,7 @@ void FetchOp::Advance(Nanos now) {
 }
 
 bool FetchOp::Idle() const {
-  if (!requests_.empty() || !landings_.empty()) return false;
+  if (!requests_.empty() || !landings_.empty() || !decodes_.empty()) return false;
   return std::all_of(streams_.begin(), streams_.end(), [&](const Stream& stream) {
     if (stream.local.active) return false;
     return stream.lost || stream.pages.empty() ||
@@ -253,9 +253,11 @@ absl::Status FetchOp::PlanLanding(GetRequest& request, const std::vector<wire::G
   std::vector<MutableBytes> runs;
   size_t own_bytes = 0;
   const auto own_memory = [&](size_t bytes) {
-    if (record->memory.memory == nullptr) record->memory = services().buffers.Take(payload_bytes);
+    if (record->memory == nullptr) {
+      record->memory = std::make_shared<BufferPool::Buffer>(services().buffers.Take(payload_bytes));
+    }
     own_bytes += bytes;
-    return record->memory.span().subspan(own_bytes - bytes, bytes);
+    return record->memory->span().subspan(own_bytes - bytes, bytes);
   };
   for (const wire::GetDataItem& answer : items) {
     const Item item = request.items[answer.item];
@@ -306,7 +308,7 @@ void FetchOp::OnLanded(DaemonLink& link, uint64_t token, const absl::Status& sta
   FB_CHECK(it != landings_.end());
   LandingRecord record = std::move(it->second);
   landings_.erase(it);
-  Stream& stream = streams_[link.index()];
+  DecodeJob job;
   for (size_t i = 0; i < record.items.size(); ++i) {
     const LandingItem& landed = record.items[i];
     ArrivedFrame frame;
@@ -314,82 +316,35 @@ void FetchOp::OnLanded(DaemonLink& link, uint64_t token, const absl::Status& sta
     frame.header = landed.header;
     frame.payload_bytes_arrived = record.checksums[i].bytes();
     frame.checksum = record.checksums[i].Digest();
-    GiveBack(link.index(), landed.item);
-    absl::Status accepted = AcceptFrame(frame, Expected(landed.item));
+    const absl::Status accepted = AcceptFrame(frame, Expected(landed.item));
     if (accepted.ok() && !landed.encoded.empty()) {
-      accepted = Decode(landed.item, landed.header, landed.encoded);
+      job.daemon = link.index();
+      job.path = link.path();
+      job.memory = record.memory;
+      AddToDecode(landed.item, landed.header, landed.encoded, 0, &job);
+      continue;
     }
+    GiveBack(link.index(), landed.item);
     Settle(landed.item, accepted, 0);
-    if (!accepted.ok()) continue;
-    const uint64_t bytes = landed.header.payload_bytes;
-    stream.bytes += bytes;
-    result_.bytes += bytes;
-    switch (link.path()) {
-      case PathChoice::kLocal:
-        result_.bytes_local += bytes;
-        break;
-      case PathChoice::kUcx:
-        result_.bytes_ucx += bytes;
-        break;
-      default:
-        result_.bytes_tcp += bytes;
-    }
+    if (accepted.ok()) CountBytes(link.index(), link.path(), landed.header.payload_bytes);
   }
-  services().buffers.Give(std::move(record.memory));
+  StartDecode(std::move(job));
+  GiveMemory(std::move(record.memory));
 }
 
-// Decodes a payload that was accepted into the engine's memory.
-absl::Status FetchOp::Decode(const Item& item, const FrameHeader& header, Bytes payload) {
-  const KvLayout& layout = ns_.spec.layout;
-  const PartSpec& part = ns_.parts[item.part];
-  FB_ASSIGN_OR_RETURN(const Codec* const codec, CodecRegistry::Default().Find(header.codec));
-  std::vector<MutableBytes> runs;
-  view_.PartRuns(layout, part, item.page, &runs);
-  const bool in_place = runs.size() == 1;
-  BufferPool::Buffer whole;
-  if (!in_place) whole = services().buffers.Take(part.raw_bytes);
-  const MutableBytes raw = in_place ? runs.front() : whole.span().first(part.raw_bytes);
-  const Nanos start = services().clock.Now();
-  const absl::Status decoded = codec->Decode(layout, part, header, payload, raw);
-  const Nanos took = services().clock.Now() - start;
-  if (decoded.ok()) {
-    services().metrics.NoteDecode(part.raw_bytes, took);
-    size_t at = 0;
-    for (MutableBytes run : runs) {
-      if (in_place) break;
-      std::memcpy(run.data(), raw.data() + at, run.size());
-      at += run.size();
-    }
+void FetchOp::CountBytes(uint16_t daemon, PathChoice path, uint64_t bytes) {
+  streams_[daemon].bytes += bytes;
+  result_.bytes += bytes;
+  switch (path) {
+    case PathChoice::kLocal:
+      result_.bytes_local += bytes;
+      break;
+    case PathChoice::kUcx:
+      result_.bytes_ucx += bytes;
+      break;
+    default:
+      result_.bytes_tcp += bytes;
   }
-  services().buffers.Give(std::move(whole));
-  if (decoded.ok() && (header.flags & kFrameRetentionMask) != 0) {
-    return NoteKept(item, header, payload);
-  }
-  return decoded;
-}
-
-// Which tokens the frame has, for an engine that must not attend to the others.
-absl::Status FetchOp::NoteKept(const Item& item, const FrameHeader& header, Bytes payload) {
-  const KvLayout& layout = ns_.spec.layout;
-  const PartSpec& part = ns_.parts[item.part];
-  FB_ASSIGN_OR_RETURN(const PartPlan plan, ReadPartPlan(layout, part, header, payload));
-  if (result_.kept.empty()) {
-    for (const LayerSpec& layer : layout.layers) {
-      result_.kept.push_back(
-          RetentionMask::KeepAll(page_count_ * layout.page_tokens, layer.kv_heads));
-    }
-  }
-  const uint32_t first = (item.page - first_page_) * layout.page_tokens;
-  for (uint32_t l = 0; l < part.layer_count; ++l) {
-    RetentionMask& kept = result_.kept[part.layer_begin + l];
-    for (uint32_t h = 0; h < part.head_count; ++h) {
-      for (uint32_t t = 0; t < layout.page_tokens; ++t) {
-        if (plan.ClassOf(layout, part, l, h, t) != TokenClass::kDropped) continue;
-        kept.Drop(part.head_begin + h, first + t);
-      }
-    }
-  }
-  return absl::OkStatus();
 }
 
 void FetchOp::OnRequestLost(DaemonLink& link, uint64_t request_id, const absl::Status& why) {
@@ -475,6 +430,7 @@ void FetchOp::CountLayers(const Item& item, bool in_place) {
 
 void FetchOp::BeginEnd(Nanos now) {
   ending_ = true;
+  given_up_.store(true, std::memory_order_relaxed);
   if (cancelled()) end_status_ = absl::CancelledError("the fetch was cancelled");
   for (Stream& stream : streams_) stream.local.active = false;
   for (const auto& [id, request] : requests_) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -8,9 +9,11 @@
 #include "absl/container/btree_map.h"
 #include "absl/status/statusor.h"
 #include "base/checksum.h"
+#include "client/buffer_pool.h"
 #include "client/client_namespace.h"
 #include "client/hit.h"
 #include "client/kv_view.h"
+#include "codec/codec.h"
 #include "proto/accept.h"
 
 namespace forebay {
@@ -21,8 +24,12 @@ namespace forebay {
 // other comes by Get, within a window a daemon. Each is judged by the accept rule; one that fails
 // is a miss of its page, and what was written in its memory is unspecified.
 //
-// It ends only when no transport can touch the memory any more: at a deadline or a cancel, landings
-// that have begun are waited for, and after landing_grace their connections are closed.
+// Frames that are not raw land in memory of ours, and workers decode them into the engine's while
+// more arrives; what is decoded counts against the window until then.
+//
+// It ends only when no transport and no worker can touch the memory any more: at a deadline or a
+// cancel, landings that have begun are waited for, and after landing_grace their connections are
+// closed.
 class FetchOp final : public ClientOp {
  public:
   using Done = std::function<void(absl::StatusOr<FetchResult>)>;
@@ -41,6 +48,7 @@ class FetchOp final : public ClientOp {
   void OnLanded(DaemonLink& link, uint64_t token, const absl::Status& status) override;
 
  private:
+  using SharedBuffer = std::shared_ptr<BufferPool::Buffer>;
   // One part of one page.
   struct Item {
     uint16_t part = 0;
@@ -58,7 +66,7 @@ class FetchOp final : public ClientOp {
     size_t run_offset = 0;
     size_t payload_offset = 0;
     RunningChecksum checksum;
-    BufferPool::Buffer encoded;  // where a payload that must be decoded is copied to
+    SharedBuffer encoded;  // where a payload that must be decoded is copied to
   };
   // What is to come from one daemon: its pages, part by part.
   struct Stream {
@@ -89,7 +97,27 @@ class FetchOp final : public ClientOp {
     uint16_t daemon = 0;
     std::vector<LandingItem> items;
     std::unique_ptr<RunningChecksum[]> checksums;
-    BufferPool::Buffer memory;  // for frames that must be decoded, or were refused
+    SharedBuffer memory;  // for frames that must be decoded, or were refused
+  };
+  // An accepted frame that is no raw one.
+  struct DecodeItem {
+    Item item;
+    FrameHeader header;
+    Bytes payload;  // in the job's memory
+    uint64_t generation = 0;
+    const Codec* codec = nullptr;
+    std::vector<MutableBytes> runs;  // of the engine's memory
+    BufferPool::Buffer whole;        // where those are several
+    absl::Status status;
+    Nanos took = 0;
+  };
+  // Frames that one worker decodes.
+  struct DecodeJob {
+    uint16_t daemon = 0;
+    PathChoice path = PathChoice::kAuto;
+    SharedBuffer memory;
+    std::vector<DecodeItem> items;
+    uint64_t raw_bytes = 0;
   };
   bool NextItem(Stream& stream, Item* item);
   void Fill(uint16_t daemon, Nanos now, uint64_t* slice);
@@ -100,7 +128,13 @@ class FetchOp final : public ClientOp {
   void SendGet(uint16_t daemon, std::vector<Item> items);
   absl::Status PlanLanding(GetRequest& request, const std::vector<wire::GetDataItem>& items,
                            uint64_t payload_bytes, LandingRecord* record, Landing* landing);
-  absl::Status Decode(const Item& item, const FrameHeader& header, Bytes payload);
+  void AddToDecode(const Item& item, const FrameHeader& header, Bytes payload, uint64_t generation,
+                   DecodeJob* job);
+  void StartDecode(DecodeJob job);
+  void Decode(DecodeJob& job) const;
+  void EndDecode(uint64_t id);
+  void GiveMemory(SharedBuffer memory);
+  void CountBytes(uint16_t daemon, PathChoice path, uint64_t bytes);
   absl::Status NoteKept(const Item& item, const FrameHeader& header, Bytes payload);
   void Settle(const Item& item, const absl::Status& status, uint64_t generation);
   void Loaded(const Item& item);
@@ -129,8 +163,10 @@ class FetchOp final : public ClientOp {
   std::vector<bool> layer_told_;
   absl::btree_map<uint64_t, GetRequest> requests_;  // walked in order
   absl::btree_map<uint64_t, LandingRecord> landings_;
+  absl::btree_map<uint64_t, std::unique_ptr<DecodeJob>> decodes_;  // workers refer to them
   FetchResult result_;
   bool ending_ = false;
+  std::atomic<bool> given_up_{false};  // decoding would be for nobody
   absl::Status end_status_;
 };
 

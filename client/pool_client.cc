@@ -11,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "client/codec_workers.h"
 #include "client/engine.h"
 #include "client/hit.h"
 #include "codec/uniform/uniform_codec.h"
@@ -116,6 +117,10 @@ absl::Status CheckOptions(const ClientOptions& options) {
   FB_RETURN_IF_ERROR(CheckCodecName(options.codec));
   if (options.codec == "uniform" && options.dictionary_file.empty()) {
     return absl::InvalidArgumentError("the codec uniform needs a dictionary_file");
+  }
+  if (options.codec_threads < -1 || options.codec_threads > kCodecThreadsMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("codec_threads is ", options.codec_threads, "; -1 to ", kCodecThreadsMax));
   }
   if (!(options.key_dial > 0) || !(options.value_dial > 0)) {
     return absl::InvalidArgumentError("key_dial and value_dial must be above 0");
@@ -376,12 +381,14 @@ absl::StatusOr<std::unique_ptr<PoolClient>> PoolClient::Connect(ClientOptions op
   core.reconnect_interval_max = options.reconnect_interval_max;
   core.fetch_window_bytes = options.fetch_window_bytes;
   core.codec = std::move(options.codec);
+  core.codec_threads = options.codec_threads < 0 ? DefaultCodecThreads() : options.codec_threads;
   if (!options.dictionary_file.empty()) {
     FB_ASSIGN_OR_RETURN(core.uniform, LoadUniform(options));
   }
   if (core.codec == "auto") {
     // Once a process: they are the machine's, and take a while.
-    static const auto* const rates = new MeasuredRates(MeasureCodecRates(SystemClock()));
+    static const auto* const rates =
+        new MeasuredRates(MeasureCodecRates(SystemClock(), DefaultCodecThreads()));
     core.codec_rates = *rates;
   }
   // Whoever drives waits for its own call: nothing else is held up by going straight through.

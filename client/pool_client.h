@@ -64,6 +64,9 @@ struct ClientOptions {
   std::string dictionary_file = "";
   float key_dial = 1;
   float value_dial = 1;
+  // Threads that encode and decode, while the client's own moves bytes; they start with the first
+  // work. -1: a quarter of the processors, 2 to 8. 0: the client's own does.
+  int codec_threads = -1;
 };
 
 // How much of a chain the pool holds: fetch the first `page_count` pages, recompute the rest.

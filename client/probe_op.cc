@@ -17,6 +17,8 @@ struct Transfer {
   double least_bytes_per_ns;  // that the one before reached
 };
 constexpr Transfer kTransfers[] = {{256u << 10, 0}, {4u << 20, 0.05}, {16u << 20, 0.5}};
+// What arrives lands here again and again: fresh memory would cost more than the path.
+constexpr size_t kMemoryBytes = 1u << 20;
 
 }  // namespace
 
@@ -83,10 +85,14 @@ absl::StatusOr<Landing> ProbeOp::OnReply(DaemonLink& link, uint64_t request, wir
     Ask(link, path, ++path.latencies < kLatencies ? 0 : kTransfers[0].bytes);
     return Landing::Drop();
   }
-  path.memory = services().buffers.Take(payload_bytes);
+  path.memory = services().buffers.Take(kMemoryBytes);
   path.landing = true;
   Landing landing;
-  landing.segments.push_back({path.memory.span().first(payload_bytes), nullptr});
+  for (uint64_t left = payload_bytes; left > 0;) {
+    const size_t bytes = std::min<uint64_t>(left, kMemoryBytes);
+    landing.segments.push_back({path.memory.span().first(bytes), nullptr});
+    left -= bytes;
+  }
   landing.token = link.NewLanding(*this);
   return landing;
 }
@@ -97,7 +103,15 @@ void ProbeOp::OnLanded(DaemonLink& link, uint64_t /*token*/, const absl::Status&
   path.landing = false;
   services().buffers.Give(std::move(path.memory));
   const Nanos took = std::max<Nanos>(services().clock.Now() - path.asked_at - path.latency, 1);
-  const double rate = static_cast<double>(path.bytes) / static_cast<double>(took);
+  double rate = static_cast<double>(path.bytes) / static_cast<double>(took);
+  // What the longer one took beyond the shorter, since each also pays for a start; but no more than
+  // twice what it reached, in case the shorter one was held up.
+  if (path.bytes_before > 0 && took > path.took_before) {
+    const auto more = static_cast<double>(path.bytes - path.bytes_before);
+    rate = std::min(more / static_cast<double>(took - path.took_before), 2 * rate);
+  }
+  path.bytes_before = path.bytes;
+  path.took_before = took;
   if (status.ok() && link.ready() && !cancelled()) {
     for (const Transfer& next : kTransfers) {
       if (next.bytes <= path.bytes || rate < next.least_bytes_per_ns) continue;

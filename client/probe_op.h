@@ -28,7 +28,9 @@ class ProbeOp final : public ClientOp {
  private:
   struct Path {
     Nanos asked_at = 0;
-    uint32_t bytes = 0;        // asked for
+    uint32_t bytes = 0;         // asked for
+    uint32_t bytes_before = 0;  // by the transfer before
+    Nanos took_before = 0;
     Nanos latency = kForever;  // the least of some
     int latencies = 0;
     uint64_t request = 0;

@@ -1,5 +1,6 @@
 // The part of a publish that makes frames of an engine's memory.
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -64,45 +65,111 @@ FrameHeader PublishOp::AddRaw(const Item& item, uint16_t flags, PutPayload* payl
   return header;
 }
 
-// As AddRaw where the codec gives up on the part.
-FrameHeader PublishOp::AddEncoded(const Item& item, const Codec& codec, PutPayload* payload) {
+// The next `count` items of the stream.
+void PublishOp::StartEncoding(uint16_t daemon, size_t count, uint64_t raw_bytes) {
   const KvLayout& layout = ns_.spec.layout;
-  const PartSpec& part = ns_.parts[item.part];
-  std::vector<MutableBytes> runs;
-  view_.PartRuns(layout, part, item.page, &runs);
-  const PartPlan plan = PlanOf(item);
-  const size_t room = codec.PayloadBytesMax(layout, part, plan);
-  const MutableBytes to = payload->encoded.span().subspan(payload->encoded_at, room);
-  BufferPool::Buffer gathered;
-  Bytes raw = runs.front();
-  if (runs.size() > 1) {
-    gathered = services().buffers.Take(part.raw_bytes);
-    size_t at = 0;
-    for (MutableBytes run : runs) {
-      std::memcpy(gathered.memory.get() + at, run.data(), run.size());
-      at += run.size();
+  Stream& stream = streams_[daemon];
+  const uint64_t id = services().NextId();
+  Encoding& encoding = *(encodings_[id] = std::make_unique<Encoding>());
+  encoding.daemon = daemon;
+  encoding.raw_bytes = raw_bytes;
+  size_t room = 0;
+  size_t gathered = 0;
+  std::vector<size_t> rooms;
+  for (size_t i = 0; i < count; ++i) {
+    EncodeItem& item = encoding.items.emplace_back();
+    item.item = stream.items[stream.next_item++];
+    const PartSpec& part = ns_.parts[item.item.part];
+    item.codec = stream.codecs[item.item.part];
+    item.plan = PlanOf(item.item);
+    view_.PartRuns(layout, part, item.item.page, &item.runs);
+    rooms.push_back(item.codec->identity() ? 0
+                                           : item.codec->PayloadBytesMax(layout, part, item.plan));
+    room += rooms.back();
+    if (item.runs.size() > 1) gathered = std::max<size_t>(gathered, part.raw_bytes);
+  }
+  encoding.memory = services().buffers.Take(room);
+  if (gathered > 0) encoding.gathered = services().buffers.Take(gathered);
+  size_t at = 0;
+  for (size_t i = 0; i < count; ++i) {
+    encoding.items[i].to = encoding.memory.span().subspan(at, rooms[i]);
+    at += rooms[i];
+  }
+  stream.outstanding_bytes += raw_bytes;
+  stream.encodings.push_back(id);
+  services().workers.Run([this, &encoding] { Encode(encoding); }, [this, id] { EndEncoding(id); });
+}
+
+// On a worker: touches nothing but the encoding, the engine's memory and what never changes.
+void PublishOp::Encode(Encoding& encoding) const {
+  for (EncodeItem& item : encoding.items) {
+    if (item.codec->identity()) continue;
+    if (given_up_.load(std::memory_order_relaxed)) return;
+    Bytes raw = item.runs.front();
+    if (item.runs.size() > 1) {
+      size_t at = 0;
+      for (MutableBytes run : item.runs) {
+        std::memcpy(encoding.gathered.memory.get() + at, run.data(), run.size());
+        at += run.size();
+      }
+      raw = encoding.gathered.span().first(at);
     }
-    raw = Bytes(gathered.memory.get(), at);
+    const Nanos start = services().clock.Now();
+    item.encoded =
+        item.codec->Encode(ns_.spec.layout, ns_.parts[item.item.part], item.plan, raw, item.to);
+    item.took = services().clock.Now() - start;
+    if (item.encoded.ok()) item.checksum = ChecksumOf(item.to.first(item.encoded->payload_bytes));
   }
-  const Nanos start = services().clock.Now();
-  const absl::StatusOr<EncodedPart> encoded = codec.Encode(layout, part, plan, raw, to);
-  FB_CHECK(encoded.ok());
-  const Nanos took = services().clock.Now() - start;
-  services().buffers.Give(std::move(gathered));
-  services().codecs.NoteEncode(codec, part.raw_bytes, encoded->payload_bytes, took);
-  services().metrics.NoteEncode(codec, part.raw_bytes, encoded->payload_bytes, took);
-  if ((encoded->flags & kFrameRawFallback) != 0) {
+}
+
+void PublishOp::EndEncoding(uint64_t id) {
+  WakeUp();
+  Encoding& encoding = *encodings_.at(id);
+  services().buffers.Give(std::move(encoding.gathered));
+  encoding.ready = true;
+  if (!encoding.unwanted) return;
+  services().buffers.Give(std::move(encoding.memory));
+  encodings_.erase(id);
+}
+
+void PublishOp::SendEncoded(uint16_t daemon) {
+  Stream& stream = streams_[daemon];
+  const auto it = encodings_.find(stream.encodings.front());
+  Encoding encoding = std::move(*it->second);
+  encodings_.erase(it);
+  stream.encodings.pop_front();
+  PutPayload payload;
+  PutRequest request;
+  request.daemon = daemon;
+  request.raw_bytes = encoding.raw_bytes;
+  std::vector<FrameHeader> headers;
+  for (const EncodeItem& item : encoding.items) {
+    headers.push_back(item.codec->identity() ? AddRaw(item.item, 0, &payload)
+                                             : AddEncoded(item, &payload));
+    request.items.push_back(item.item);
+  }
+  payload.encoded = std::move(encoding.memory);
+  SendItems(daemon, std::move(request), headers, std::move(payload));
+}
+
+// As AddRaw where the codec gives up on the part.
+FrameHeader PublishOp::AddEncoded(const EncodeItem& item, PutPayload* payload) {
+  const PartSpec& part = ns_.parts[item.item.part];
+  FB_CHECK(item.encoded.ok());
+  const EncodedPart& encoded = *item.encoded;
+  services().codecs.NoteEncode(*item.codec, part.raw_bytes, encoded.payload_bytes, item.took);
+  services().metrics.NoteEncode(*item.codec, part.raw_bytes, encoded.payload_bytes, item.took);
+  if ((encoded.flags & kFrameRawFallback) != 0) {
     services().metrics.raw_fallbacks.Add();
-    return AddRaw(item, kFrameRawFallback, payload);
+    return AddRaw(item.item, kFrameRawFallback, payload);
   }
-  const Bytes bytes = to.first(encoded->payload_bytes);
-  FrameHeader header = MakeFrameHeader(layout, part, keys_[item.page], item.page, codec.id(),
-                                       static_cast<uint32_t>(bytes.size()), ChecksumOf(bytes));
-  header.flags = encoded->flags;
-  header.codec_param = PackQuality(encoded->quality);
+  FrameHeader header = MakeFrameHeader(ns_.spec.layout, part, keys_[item.item.page], item.item.page,
+                                       item.codec->id(),
+                                       static_cast<uint32_t>(encoded.payload_bytes), item.checksum);
+  header.flags = encoded.flags;
+  header.codec_param = PackQuality(encoded.quality);
   header.Seal();
-  payload->ranges.push_back(bytes);
-  payload->encoded_at += bytes.size();
+  payload->ranges.push_back(item.to.first(encoded.payload_bytes));
   return header;
 }
 

@@ -67,11 +67,12 @@ void PublishOp::Advance(Nanos now) {
               streams_[daemon].puts_unanswered == 0;
     }
     if (slice == 0) WakeUp();
-    if (ended) ending_ = true;
+    if (ended && encodings_.empty()) ending_ = true;
   }
   if (!ending_) return;
   if (sends_.empty()) {
-    Finish();
+    // Workers that are still at it end soon, and tell.
+    if (encodings_.empty()) Finish();
     return;
   }
   // An answer may come before OnSent: that is near, and only a deadline ends the patience with it.
@@ -104,7 +105,7 @@ void PublishOp::AdvanceStream(uint16_t daemon, uint64_t* slice) {
         if (stream.offer == 0) SendOffer(daemon);
         return;
       case Step::kSending: {
-        while (stream.next_item < stream.items.size()) {
+        while (stream.next_item < stream.items.size() || !stream.encodings.empty()) {
           if (!SendPut(daemon, slice)) return;
         }
         if (stream.offer_end < stream.pages.size()) {
@@ -259,53 +260,79 @@ size_t PublishOp::CountPutItems(const Stream& stream, uint64_t bytes_max, uint64
 
 bool PublishOp::SendPut(uint16_t daemon, uint64_t* slice) {
   Stream& stream = streams_[daemon];
-  DaemonLink& link = *ns_.links[daemon];
   const ClientCoreOptions& options = services().options;
   if (*slice == 0) return false;
+  if (!stream.encodings.empty() && encodings_.at(stream.encodings.front())->ready) {
+    SendEncoded(daemon);
+    return true;
+  }
+  if (stream.next_item == stream.items.size()) return false;
   if (stream.outstanding_bytes >= options.publish_window_bytes) return false;
-  const uint64_t bytes_max = link.path() == PathChoice::kLocal ? options.put_message_bytes_local
-                                                               : options.put_message_bytes;
-  PutRequest request;
-  request.daemon = daemon;
+  const bool local = ns_.links[daemon]->path() == PathChoice::kLocal;
+  uint64_t raw_bytes = 0;
   bool encodes = false;
-  const size_t count = CountPutItems(stream, bytes_max, &request.raw_bytes, &encodes);
+  const size_t count =
+      CountPutItems(stream, local ? options.put_message_bytes_local : options.put_message_bytes,
+                    &raw_bytes, &encodes);
+  if (encodes) {
+    // One more than there are workers, so that none waits for us.
+    const auto ahead = static_cast<size_t>(services().workers.thread_count()) + 1;
+    if (stream.encodings.size() >= ahead) return false;
+    StartEncoding(daemon, count, raw_bytes);
+  } else if (!stream.encodings.empty() || !SendRaw(daemon, count, raw_bytes)) {
+    return false;  // what is before it has not gone yet, or OnSent wakes us
+  }
+  *slice -= std::min(*slice, raw_bytes);
+  return true;
+}
+
+// False if the transport lends no memory just now.
+bool PublishOp::SendRaw(uint16_t daemon, size_t count, uint64_t raw_bytes) {
+  Stream& stream = streams_[daemon];
+  DaemonLink& link = *ns_.links[daemon];
   const size_t header_bytes =
       sizeof(wire::Head) + sizeof(wire::Put) + count * sizeof(wire::PutItem);
   PutPayload payload;
-  if (encodes) {
-    size_t room = 0;
-    for (size_t i = 0; i < count; ++i) {
-      const Item& item = stream.items[stream.next_item + i];
-      room += stream.codecs[item.part]->PayloadBytesMax(ns_.spec.layout, ns_.parts[item.part],
-                                                        PlanOf(item));
-    }
-    payload.encoded = services().buffers.Take(room);
-  } else if (request.raw_bytes <= link.send_buffer_bytes_max()) {
+  if (raw_bytes <= link.send_buffer_bytes_max()) {
     // Copied once and hashed on the way, where the transport would copy it anyway.
-    payload.lent = link.LendSendBuffer(header_bytes, request.raw_bytes);
+    payload.lent = link.LendSendBuffer(header_bytes, raw_bytes);
     const bool own_are_under_way = std::any_of(sends_.begin(), sends_.end(), [&](const auto& send) {
       return send.second.daemon == daemon;
     });
-    if (payload.lent.empty() && own_are_under_way) return false;  // OnSent wakes us
+    if (payload.lent.empty() && own_are_under_way) return false;
     if (!payload.lent.empty()) payload.ranges.push_back(payload.lent);
   }
-  std::vector<wire::PutItem> wire_items;
+  PutRequest request;
+  request.daemon = daemon;
+  request.raw_bytes = raw_bytes;
+  std::vector<FrameHeader> headers;
   for (size_t i = 0; i < count; ++i) {
     const Item item = stream.items[stream.next_item++];
-    const Codec& codec = *stream.codecs[item.part];
+    headers.push_back(AddRaw(item, 0, &payload));
+    request.items.push_back(item);
+  }
+  FB_CHECK(payload.lent_at == payload.lent.size());
+  stream.outstanding_bytes += raw_bytes;
+  SendItems(daemon, std::move(request), headers, std::move(payload));
+  return true;
+}
+
+// Requires that the bytes are counted as outstanding already.
+void PublishOp::SendItems(uint16_t daemon, PutRequest request,
+                          const std::vector<FrameHeader>& headers, PutPayload payload) {
+  DaemonLink& link = *ns_.links[daemon];
+  std::vector<wire::PutItem> wire_items;
+  for (size_t i = 0; i < headers.size(); ++i) {
+    const Item& item = request.items[i];
     wire::PutItem put;
     put.key = keys_[item.page];
     put.parent = item.page == 0 ? *ns_.root : keys_[item.page - 1];
     put.part = item.part;
-    put.header = codec.identity() ? AddRaw(item, 0, &payload) : AddEncoded(item, codec, &payload);
+    put.header = headers[i];
     wire_items.push_back(put);
-    request.items.push_back(item);
     request.payload_bytes.push_back(put.header.payload_bytes);
   }
-  FB_CHECK(payload.lent_at == payload.lent.size());
-  *slice -= std::min(*slice, request.raw_bytes);
-  stream.outstanding_bytes += request.raw_bytes;
-  ++stream.puts_unanswered;
+  ++streams_[daemon].puts_unanswered;
   wire::Put put;
   put.namespace_id = link.namespace_id();
   put.item_count = static_cast<uint32_t>(request.items.size());
@@ -316,7 +343,6 @@ bool PublishOp::SendPut(uint16_t daemon, uint64_t* slice) {
   const uint64_t token = link.SendPayload(writer.Take(), std::move(payload.ranges), *this);
   sends_[token] = {daemon, std::move(payload.encoded)};
   put_of_send_[token] = id;
-  return true;
 }
 
 absl::Status PublishOp::OnPutReply(PutRequest& request, wire::Reader& reader) {
@@ -378,6 +404,15 @@ void PublishOp::RefuseRest(uint16_t daemon, const absl::Status& reason) {
   Stream& stream = streams_[daemon];
   const absl::Status why = From(daemon, reason);
   if (stream.step == Step::kEnded) return;
+  for (uint64_t id : std::exchange(stream.encodings, {})) {
+    Encoding& encoding = *encodings_.at(id);
+    for (const EncodeItem& encoded : encoding.items) Refuse(encoded.item, why);
+    stream.outstanding_bytes -= encoding.raw_bytes;
+    encoding.unwanted = true;
+    if (!encoding.ready) continue;  // a worker is at it
+    services().buffers.Give(std::move(encoding.memory));
+    encodings_.erase(id);
+  }
   if (stream.step != Step::kConfirming) {
     for (; stream.next_item < stream.items.size(); ++stream.next_item) {
       Refuse(stream.items[stream.next_item], why);
@@ -418,6 +453,7 @@ void PublishOp::OnSent(DaemonLink& link, uint64_t token, const absl::Status& sta
 
 void PublishOp::BeginEnd(Nanos now) {
   ending_ = true;
+  given_up_.store(true, std::memory_order_relaxed);
   absl::Status why = absl::DeadlineExceededError("the pages were not stored in time");
   if (cancelled()) {
     why = absl::CancelledError("the publish was cancelled");

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <atomic>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -8,8 +10,11 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "base/checksum.h"
+#include "client/buffer_pool.h"
 #include "client/client_namespace.h"
 #include "client/kv_view.h"
+#include "codec/codec.h"
+#include "codec/part_plan.h"
 
 namespace forebay {
 
@@ -17,8 +22,9 @@ namespace forebay {
 // holds, parents before children, and counts what became of them.
 //
 // A payload is put together in memory that the transport lends, or goes straight from the engine's,
-// so the op ends only when no transport reads that any more, after OnSent of every message, and
-// nothing is left to be answered; or after landing_grace by closing the connection.
+// so the op ends only when no transport and no worker reads that any more, after OnSent of every
+// message, and nothing is left to be answered; or after landing_grace by closing the connection.
+// What is encoded is so by workers, a Put at a time, while Puts before it cross.
 class PublishOp final : public ClientOp {
  public:
   using Done = std::function<void(absl::StatusOr<PublishResult>)>;
@@ -52,6 +58,7 @@ class PublishOp final : public ClientOp {
     uint64_t outstanding_bytes = 0;
     uint32_t puts_unanswered = 0;
     std::vector<const Codec*> codecs;  // per part, for the items wanted
+    std::deque<uint64_t> encodings;    // under way or ready, in the order in which they go out
   };
   struct PutRequest {
     uint16_t daemon = 0;
@@ -69,8 +76,27 @@ class PublishOp final : public ClientOp {
     MutableBytes lent;  // by the transport; empty: ranges of the engine's memory and of `encoded`
     size_t lent_at = 0;
     BufferPool::Buffer encoded;
-    size_t encoded_at = 0;
     PayloadRanges ranges;
+  };
+  struct EncodeItem {
+    Item item;
+    const Codec* codec = nullptr;
+    PartPlan plan;
+    std::vector<MutableBytes> runs;  // of the engine's memory
+    MutableBytes to;
+    absl::StatusOr<EncodedPart> encoded;  // what came of it
+    uint64_t checksum = 0;
+    Nanos took = 0;
+  };
+  // The items of one Put, which a worker encodes.
+  struct Encoding {
+    uint16_t daemon = 0;
+    std::vector<EncodeItem> items;
+    uint64_t raw_bytes = 0;
+    BufferPool::Buffer memory;
+    BufferPool::Buffer gathered;  // for parts whose runs are several
+    bool ready = false;
+    bool unwanted = false;  // its stream has ended
   };
   // What is known of one page.
   struct Page {
@@ -87,12 +113,19 @@ class PublishOp final : public ClientOp {
   void AdvanceStream(uint16_t daemon, uint64_t* slice);
   // True if a message went out.
   bool SendPut(uint16_t daemon, uint64_t* slice);
+  bool SendRaw(uint16_t daemon, size_t count, uint64_t raw_bytes);
+  void SendItems(uint16_t daemon, PutRequest request, const std::vector<FrameHeader>& headers,
+                 PutPayload payload);
+  void StartEncoding(uint16_t daemon, size_t count, uint64_t raw_bytes);
+  void Encode(Encoding& encoding) const;
+  void EndEncoding(uint64_t id);
+  void SendEncoded(uint16_t daemon);
   size_t CountPutItems(const Stream& stream, uint64_t bytes_max, uint64_t* bytes,
                        bool* encodes) const;
   void ChooseCodecs(uint16_t daemon);
   PartPlan PlanOf(const Item& item) const;
   FrameHeader AddRaw(const Item& item, uint16_t flags, PutPayload* payload);
-  FrameHeader AddEncoded(const Item& item, const Codec& codec, PutPayload* payload);
+  FrameHeader AddEncoded(const EncodeItem& item, PutPayload* payload);
   void Refuse(const Item& item, const absl::Status& why);
   void RefuseRest(uint16_t daemon, const absl::Status& reason);
   // `why`, with the daemon's name.
@@ -108,14 +141,16 @@ class PublishOp final : public ClientOp {
   const PublishOptions options_;
   Done done_;
 
-  std::vector<bool> held_;                               // per part
-  std::vector<Stream> streams_;                          // per daemon
-  std::vector<Page> pages_;                              // of keys_
-  absl::btree_map<uint64_t, PutRequest> puts_;           // by request
-  absl::flat_hash_map<uint64_t, uint64_t> put_of_send_;  // send token -> request
-  absl::btree_map<uint64_t, Send> sends_;                // by send token
+  std::vector<bool> held_;                                          // per part
+  std::vector<Stream> streams_;                                     // per daemon
+  std::vector<Page> pages_;                                         // of keys_
+  absl::btree_map<uint64_t, PutRequest> puts_;                      // by request
+  absl::flat_hash_map<uint64_t, uint64_t> put_of_send_;             // send token -> request
+  absl::btree_map<uint64_t, Send> sends_;                           // by send token
+  absl::btree_map<uint64_t, std::unique_ptr<Encoding>> encodings_;  // workers refer to them
   PublishResult result_;
   bool ending_ = false;
+  std::atomic<bool> given_up_{false};  // encoding would be for nobody
   absl::Status end_status_;
 };
 
