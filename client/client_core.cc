@@ -39,7 +39,9 @@ void ClientOp::SetWakeAt(Nanos at) {
 ClientCore::ClientCore(const Clock& clock, SessionOpener& opener, ClientCoreOptions options,
                        TransportFactory factory, MetricRegistry& registry,
                        std::function<void()> wake)
-    : services_(clock, opener, std::move(options), std::move(factory), registry, std::move(wake)) {}
+    : services_(clock, opener, std::move(options), std::move(factory), registry, std::move(wake)) {
+  services_.dictionaries = &dictionaries_;
+}
 
 ClientCore::~ClientCore() {
   services_.inbox->Detach();
@@ -85,8 +87,11 @@ void ClientCore::EraseOp(uint64_t id) {
 }
 
 // Parts that a stricter bound of their layers keeps raw are no mistake; a codec for no part is.
-absl::Status ClientCore::CheckForcedCodec(const QualityContract& contract) const {
+absl::Status ClientCore::CheckForcedCodec(const NamespaceSpec& spec) const {
   if (services_.codecs.automatic()) return absl::OkStatus();
+  const std::vector<PartSpec> parts = spec.layout.Parts();
+  if (std::none_of(parts.begin(), parts.end(), HasPlanes)) return absl::OkStatus();
+  const QualityContract& contract = spec.quality;
   const Codec& codec = services_.codecs.forced();
   QualityBound weakest = contract.bound;
   for (const LayerQuality& layers : contract.layers) weakest = Weakest(weakest, layers.bound);
@@ -94,6 +99,15 @@ absl::Status ClientCore::CheckForcedCodec(const QualityContract& contract) const
   return absl::InvalidArgumentError(absl::StrCat(
       "codec ", codec.name(), " keeps keys ", QualityClassName(codec.quality().k), " and values ",
       QualityClassName(codec.quality().v), "; the namespace's contract is ", contract.ToString()));
+}
+
+// Whether what is published there may need this client's dictionary.
+bool ClientCore::UsesDictionary(const ClientNamespace& ns) const {
+  const CodecBook& book = services_.codecs;
+  const UniformCodec* const uniform = services_.options.uniform.get();
+  if (uniform == nullptr || uniform->dictionary() == nullptr) return false;
+  if (!book.automatic() && &book.forced() != uniform) return false;
+  return uniform->dictionary()->CheckLayout(ns.spec.layout).ok();
 }
 
 // Whether a codec is to be chosen and a path's rates are not known, or were measured long ago.
@@ -144,7 +158,7 @@ absl::StatusOr<std::vector<PathCodec>> ClientCore::ExplainCodecs(uint64_t ns_id,
 uint64_t ClientCore::OpenNamespace(NamespaceSpec spec, Nanos duration, Done<Opened> done) {
   spec.tenant.clear();
   absl::Status status = spec.Validate();
-  if (status.ok()) status = CheckForcedCodec(spec.quality);
+  if (status.ok()) status = CheckForcedCodec(spec);
   if (shut_) status = absl::CancelledError("the client is shutting down");
   if (!status.ok()) {
     done(std::move(status));
@@ -176,8 +190,14 @@ uint64_t ClientCore::OpenNamespace(NamespaceSpec spec, Nanos duration, Done<Open
           done(Opened{ns_id, *still->root});
         }
       };
-      if (!WantsProbes(*found)) return answer();
-      Probe(*found, std::move(answer));
+      // Nobody is to find a page before what it takes to decode it.
+      auto keep = [this, ns_id, answer = std::move(answer)] {
+        const ClientNamespace* const still = Find(ns_id);
+        if (still == nullptr || !UsesDictionary(*still)) return answer();
+        dictionaries_.Keep(services_.options.uniform->dictionary(), answer);
+      };
+      if (!WantsProbes(*found)) return keep();
+      Probe(*found, std::move(keep));
       return;
     }
     done(ended.ok() ? absl::CancelledError("the namespace was closed") : std::move(ended));
@@ -267,6 +287,9 @@ uint64_t ClientCore::Publish(uint64_t ns_id, std::vector<PageKey> keys, KvView v
   }
   const Nanos now = services_.clock.Now();
   if (WantsProbes(*ns)) Probe(*ns, nullptr);
+  if (UsesDictionary(*ns)) {
+    dictionaries_.Keep(services_.options.uniform->dictionary(), nullptr);
+  }
   const uint64_t id = services_.NextId();
   op_ns_[id] = ns_id;
   return Start(

@@ -14,6 +14,7 @@
 #include "client/client_namespace.h"
 #include "client/client_options.h"
 #include "client/core_services.h"
+#include "client/dictionary_exchange.h"
 #include "client/hit.h"
 #include "client/kv_view.h"
 
@@ -86,7 +87,8 @@ class ClientCore final : public Pollable {
   ClientNamespace* Find(uint64_t ns);
   bool WantsProbes(const ClientNamespace& ns) const;
   void Probe(ClientNamespace& ns, std::function<void()> done);
-  absl::Status CheckForcedCodec(const QualityContract& contract) const;
+  absl::Status CheckForcedCodec(const NamespaceSpec& spec) const;
+  bool UsesDictionary(const ClientNamespace& ns) const;
   absl::Status CheckChain(const ClientNamespace* ns, size_t page_count) const;
   Nanos DeadlineOf(Nanos duration, Nanos now) const;
   uint64_t Start(std::unique_ptr<ClientOp> op, Nanos now);
@@ -98,6 +100,7 @@ class ClientCore final : public Pollable {
   void EraseOp(uint64_t id);
 
   CoreServices services_;
+  DictionaryExchange dictionaries_{*this, services_};
   // Walked in order: what a seeded world does must not depend on how a table hashes.
   absl::btree_map<uint64_t, std::unique_ptr<ClientNamespace>> namespaces_;
   absl::btree_map<uint64_t, std::unique_ptr<ClientOp>> ops_;

@@ -161,7 +161,7 @@ const Codec& CodecBook::CodecOf(absl::string_view name) const {
 }
 
 CodecBook::CodecBook(absl::string_view name, MeasuredRates rates,
-                     std::shared_ptr<const Codec> uniform)
+                     std::shared_ptr<const UniformCodec> uniform)
     : uniform_(std::move(uniform)), copy_bytes_per_ns_(rates.copy_bytes_per_ns) {
   if (name != "auto") {
     forced_ = &CodecOf(name);

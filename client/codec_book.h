@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "client/codec_choice.h"
 #include "codec/codec.h"
+#include "codec/uniform/uniform_codec.h"
 
 namespace forebay {
 
@@ -35,7 +36,8 @@ class CodecBook {
   // `name`: "auto", or the codec that is forced. `rates`: of AutoCodecs(); empty: nominal ones, for
   // a simulation. `uniform`: with a dictionary, where there is one: forced by "uniform", a
   // candidate of "auto". Requires CheckCodecName(name).ok(), and a dictionary for "uniform".
-  CodecBook(absl::string_view name, MeasuredRates rates, std::shared_ptr<const Codec> uniform);
+  CodecBook(absl::string_view name, MeasuredRates rates,
+            std::shared_ptr<const UniformCodec> uniform);
 
   bool automatic() const { return forced_ == nullptr; }
   // The forced one. Requires !automatic().
@@ -54,7 +56,7 @@ class CodecBook {
  private:
   CodecCandidate* CandidateOf(const Codec& codec);
 
-  const std::shared_ptr<const Codec> uniform_;
+  const std::shared_ptr<const UniformCodec> uniform_;
   const Codec* forced_ = nullptr;
   std::vector<CodecCandidate> candidates_;
   double copy_bytes_per_ns_ = 0;

@@ -47,8 +47,8 @@ struct ClientCoreOptions {
   uint64_t seed = 1;          // of the jitter
   std::string codec = "raw";  // or "auto", or another codec's name, for what is published
   MeasuredRates codec_rates;  // what "auto" begins with; empty: nominal
-  std::shared_ptr<const Codec> uniform;  // the codec "uniform", with a dictionary; or null
-  int codec_threads = 0;                 // that encode and decode; 0: the reactor does
+  std::shared_ptr<const UniformCodec> uniform;  // the codec "uniform", with a dictionary; or null
+  int codec_threads = 0;                        // that encode and decode; 0: the reactor does
 };
 
 // Answers of session openers, from whatever thread they come on, until the core takes them.
@@ -90,6 +90,7 @@ class SessionInbox {
 };
 
 class ClientOp;
+class DictionaryExchange;
 
 // What the parts of one client core share. Owned by the core.
 //
@@ -127,6 +128,7 @@ struct CoreServices {
   CodecBook codecs;
   CodecWorkers workers;
   BufferPool buffers;
+  DictionaryExchange* dictionaries = nullptr;  // the core's
   std::shared_ptr<SessionInbox> inbox;
   std::vector<ClientOp*> runnable;
   Nanos next_timer = kForever;

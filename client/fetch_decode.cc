@@ -1,13 +1,16 @@
 // The part of a fetch that decodes what is no raw frame.
 
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "base/status_macros.h"
 #include "client/core_services.h"
+#include "client/dictionary_exchange.h"
 #include "client/fetch_op.h"
 #include "codec/part_plan.h"
 #include "codec/planes_codec.h"
+#include "codec/uniform/uniform_codec.h"
 
 namespace forebay {
 namespace {
@@ -31,12 +34,33 @@ void FetchOp::AddToDecode(const Item& item, const FrameHeader& header, Bytes pay
   decoded.codec = *CodecRegistry::Default().Find(decoded.header.codec);
   view_.PartRuns(ns_.spec.layout, part, decoded.item.page, &decoded.runs);
   if (decoded.runs.size() > 1) decoded.whole = services().buffers.Take(part.raw_bytes);
+  const std::optional<Sha256Digest> name = UniformCodec::DictionaryOf(header, payload);
+  if (name && DictionaryStore::Default().Find(*name) == nullptr) {
+    Parked& parked = parked_.emplace_back();
+    parked.name = *name;
+    parked.job = {job->daemon, job->path, job->memory, {}, part.raw_bytes};
+    parked.job.items.push_back(std::move(decoded));
+    return;
+  }
   job->raw_bytes += part.raw_bytes;
   job->items.push_back(std::move(decoded));
   if (job->raw_bytes < kJobRawBytes) return;
   DecodeJob full = std::move(*job);
   *job = {full.daemon, full.path, full.memory, {}, 0};
   StartDecode(std::move(full));
+}
+
+// Decodes what waited for a dictionary that has come, or will not come.
+void FetchOp::AdvanceParked() {
+  std::vector<Parked> still;
+  for (Parked& parked : std::exchange(parked_, {})) {
+    if (services().dictionaries->Want(parked.name, *this) == DictionaryExchange::State::kLoading) {
+      still.push_back(std::move(parked));
+    } else {
+      StartDecode(std::move(parked.job));  // which says so where it is absent
+    }
+  }
+  parked_ = std::move(still);
 }
 
 void FetchOp::StartDecode(DecodeJob job) {

@@ -9,6 +9,7 @@
 #include "base/broken.h"
 #include "base/status_macros.h"
 #include "client/core_services.h"
+#include "client/dictionary_exchange.h"
 #include "codec/codec.h"
 
 namespace forebay {
@@ -65,6 +66,8 @@ FetchOp::FetchOp(CoreServices& services, uint64_t id, ClientNamespace& ns, std::
   }
 }
 
+FetchOp::~FetchOp() { services().dictionaries->Forget(*this); }
+
 ExpectedFrame FetchOp::Expected(const Item& item) const {
   return ExpectedFrame{ns_.spec.layout, ns_.parts[item.part], hit_->keys[item.page], item.page,
                        ns_.spec.quality};
@@ -94,6 +97,7 @@ bool FetchOp::NextItem(Stream& stream, Item* item) {
 void FetchOp::Advance(Nanos now) {
   if (!ending_ && (cancelled() || now >= deadline())) BeginEnd(now);
   if (!ending_) {
+    AdvanceParked();
     uint64_t slice = services().options.slice_bytes;
     // First what comes over a link, so that it crosses while we copy.
     uint64_t no_copies = 0;
@@ -117,7 +121,9 @@ void FetchOp::Advance(Nanos now) {
 }
 
 bool FetchOp::Idle() const {
-  if (!requests_.empty() || !landings_.empty() || !decodes_.empty()) return false;
+  if (!requests_.empty() || !landings_.empty() || !decodes_.empty() || !parked_.empty()) {
+    return false;
+  }
   return std::all_of(streams_.begin(), streams_.end(), [&](const Stream& stream) {
     if (stream.local.active) return false;
     return stream.lost || stream.pages.empty() ||
@@ -433,6 +439,7 @@ void FetchOp::BeginEnd(Nanos now) {
   given_up_.store(true, std::memory_order_relaxed);
   if (cancelled()) end_status_ = absl::CancelledError("the fetch was cancelled");
   for (Stream& stream : streams_) stream.local.active = false;
+  parked_.clear();
   for (const auto& [id, request] : requests_) {
     DaemonLink& link = *ns_.links[request.daemon];
     link.EndRequest(id);

@@ -9,6 +9,7 @@
 #include "absl/container/btree_map.h"
 #include "absl/status/statusor.h"
 #include "base/checksum.h"
+#include "base/sha256.h"
 #include "client/buffer_pool.h"
 #include "client/client_namespace.h"
 #include "client/hit.h"
@@ -40,6 +41,7 @@ class FetchOp final : public ClientOp {
   FetchOp(CoreServices& services, uint64_t id, ClientNamespace& ns, std::shared_ptr<Hit> hit,
           KvView view, uint32_t first_page, uint32_t page_count, Nanos deadline, OnLayer on_layer,
           Done done);
+  ~FetchOp() override;
 
   void Advance(Nanos now) override;
   absl::StatusOr<Landing> OnReply(DaemonLink& link, uint64_t request, wire::Reader& reader,
@@ -128,9 +130,15 @@ class FetchOp final : public ClientOp {
   void SendGet(uint16_t daemon, std::vector<Item> items);
   absl::Status PlanLanding(GetRequest& request, const std::vector<wire::GetDataItem>& items,
                            uint64_t payload_bytes, LandingRecord* record, Landing* landing);
+  // Frames that wait for the dictionary that they name.
+  struct Parked {
+    Sha256Digest name;
+    DecodeJob job;
+  };
   void AddToDecode(const Item& item, const FrameHeader& header, Bytes payload, uint64_t generation,
                    DecodeJob* job);
   void StartDecode(DecodeJob job);
+  void AdvanceParked();
   void Decode(DecodeJob& job) const;
   void EndDecode(uint64_t id);
   void GiveMemory(SharedBuffer memory);
@@ -164,6 +172,7 @@ class FetchOp final : public ClientOp {
   absl::btree_map<uint64_t, GetRequest> requests_;  // walked in order
   absl::btree_map<uint64_t, LandingRecord> landings_;
   absl::btree_map<uint64_t, std::unique_ptr<DecodeJob>> decodes_;  // workers refer to them
+  std::vector<Parked> parked_;
   FetchResult result_;
   bool ending_ = false;
   std::atomic<bool> given_up_{false};  // decoding would be for nobody

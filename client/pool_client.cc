@@ -128,7 +128,7 @@ absl::Status CheckOptions(const ClientOptions& options) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::shared_ptr<const Codec>> LoadUniform(const ClientOptions& options) {
+absl::StatusOr<std::shared_ptr<const UniformCodec>> LoadUniform(const ClientOptions& options) {
   std::ifstream file(options.dictionary_file, std::ios::binary);
   const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   if (!file) {

@@ -59,8 +59,8 @@ struct ClientOptions {
   // quality contract), "raw", or another codec's name (codec/planes_codec.h).
   std::string codec = "auto";
   // A file with a dictionary (codec/uniform/dictionary.h) of the model that is served, made by
-  // UniformCalibrator: then "uniform" is a codec too, its steps times the dials. Readers need the
-  // same file.
+  // UniformCalibrator: then "uniform" is a codec too, its steps times the dials. It is put
+  // into the pool too, from where readers get it by its name.
   std::string dictionary_file = "";
   float key_dial = 1;
   float value_dial = 1;

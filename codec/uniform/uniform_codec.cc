@@ -70,6 +70,13 @@ QualityBound QualityOf(const Dictionary& dictionary, absl::Span<const UniformPla
   return quality;
 }
 
+std::optional<Sha256Digest> NameIn(const FrameHeader& header, Bytes payload) {
+  if (payload.size() < kNameBytes || (header.flags & kFrameDictionary) == 0) return std::nullopt;
+  Sha256Digest name;
+  std::memcpy(name.data(), payload.data(), kNameBytes);
+  return name;
+}
+
 }  // namespace
 
 UniformCodec::UniformCodec(std::string name, const DictionaryStore* store,
@@ -80,6 +87,11 @@ UniformCodec::UniformCodec(std::string name, const DictionaryStore* store,
       k_dial_(k_dial),
       v_dial_(v_dial),
       quality_(QualityAt(dictionary_.get(), k_dial, v_dial)) {}
+
+std::optional<Sha256Digest> UniformCodec::DictionaryOf(const FrameHeader& header, Bytes payload) {
+  if (header.codec != static_cast<uint8_t>(CodecId::kUniform)) return std::nullopt;
+  return NameIn(header, payload);
+}
 
 size_t UniformCodec::PayloadBytesMax(const KvLayout& /*layout*/, const PartSpec& part,
                                      const PartPlan& /*plan*/) const {
@@ -121,11 +133,9 @@ absl::Status UniformCodec::Decode(const KvLayout& layout, const PartSpec& part,
   if ((header.flags & kFrameRawFallback) != 0) {
     return RawCodec().Decode(layout, part, header, payload, raw);
   }
-  if (payload.size() < kNameBytes || (header.flags & kFrameDictionary) == 0) {
-    return absl::DataLossError("uniform steps without the name of a dictionary");
-  }
-  Sha256Digest name;
-  std::memcpy(name.data(), payload.data(), kNameBytes);
+  const std::optional<Sha256Digest> named = NameIn(header, payload);
+  if (!named) return absl::DataLossError("uniform steps without the name of a dictionary");
+  const Sha256Digest& name = *named;
   payload.remove_prefix(kNameBytes);
   const std::shared_ptr<const Dictionary> dictionary = store_->Find(name);
   if (dictionary == nullptr) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "codec/codec.h"
@@ -23,6 +24,11 @@ class UniformCodec final : public Codec {
   // alone. Borrows  the store, in which it finds the dictionaries of frames.
   UniformCodec(std::string name, const DictionaryStore* store,
                std::shared_ptr<const Dictionary> dictionary, float k_dial, float v_dial);
+
+  // What it encodes with; or null.
+  const std::shared_ptr<const Dictionary>& dictionary() const { return dictionary_; }
+  // The name of the dictionary that a frame needs. Absent: none, or no such frame.
+  static std::optional<Sha256Digest> DictionaryOf(const FrameHeader& header, Bytes payload);
 
   CodecId id() const override { return CodecId::kUniform; }
   absl::string_view name() const override { return name_; }
