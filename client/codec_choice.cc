@@ -30,8 +30,17 @@ CodecEstimate Estimate(const CodecCandidate& candidate, const PathRates& path, u
   const double cross = NanosFor(payload, path.bytes_per_ns);
   const double decode = NanosFor(bytes, rates.decode_bytes_per_ns * threads);
   const double copy = path.shared_memory ? cross : NanosFor(payload, path.copy_bytes_per_ns);
-  const double sender = apart ? std::max(encode, copy) : encode + copy;
-  const double receiver = apart ? std::max(decode, copy) : decode + copy;
+  // `coding` by the threads, and `copy`.
+  const auto end = [&](double coding) {
+    if (!apart) return coding + copy;
+    double busy = 0;
+    if (path.processors > 0) {
+      busy = (coding * threads + copy * (path.same_host ? 2 : 1)) / path.processors;
+    }
+    return std::max({coding, copy, busy});
+  };
+  const double sender = end(encode);
+  const double receiver = end(decode);
   const auto chunks = static_cast<double>(
       std::max<uint64_t>(1, (raw_bytes + chunk_bytes - 1) / std::max<uint64_t>(chunk_bytes, 1)));
   const double slowest = std::max({sender, cross, receiver});

@@ -31,6 +31,8 @@ struct PathRates {
   double copy_bytes_per_ns = 0;  // at which an end moves payload; 0: at no cost
   int codec_threads = 0;         // that encode, and decode at the other end, beside what moves
                                  // payload; 0: the same core does both
+  int processors = 0;            // of each end, for all of that; 0: enough
+  bool same_host = false;        // the two ends have one set of processors
   bool shared_memory = false;    // crossing is a copy by each end, counted as one
 };
 
@@ -57,7 +59,8 @@ struct CodecChoice {
 //   T = latency + e + x + d + (N - 1) * max(e, x, d)   of one chunk
 //
 // An end encodes or decodes on threads of its own, at so many times the rate of one, while it moves
-// payload; or, without any and over shared memory, in turns with that.
+// payload; or, without any and over shared memory, in turns with that. Nor is an end sooner done
+// than its processors can be with all of it.
 //
 // Candidates come the most exact first. One that is less exact is taken only where it saves over 5%
 // against the next more exact choice, and another than `current` (empty: none) only where that

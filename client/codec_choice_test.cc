@@ -27,7 +27,9 @@ std::vector<CodecCandidate> Candidates() {
           {"int2", kAny, {7.1, 3, 6}}};
 }
 
-PathRates Tcp(double gbit_per_s) { return {gbit_per_s / 8, 100 * kMicrosecond, 4, 0, false}; }
+PathRates Tcp(double gbit_per_s) {
+  return {gbit_per_s / 8, 100 * kMicrosecond, 4, 0, 0, false, false};
+}
 
 std::string Choose(const PathRates& path, const QualityBound& bound,
                    const std::string& current = "") {
@@ -54,7 +56,7 @@ TEST(CodecChoiceTest, ASlowLinkTakesTheSmallestAndAFastOneRaw) {
 }
 
 TEST(CodecChoiceTest, OverSharedMemoryACopyIsHardToBeat) {
-  PathRates shared{10, 0, 0, 0, true};
+  PathRates shared{10, 0, 0, 0, 0, false, true};
   EXPECT_EQ(Choose(shared, kAny), "raw");
   // A codec faster than the copies that it saves would win: one core does both.
   std::vector<CodecCandidate> candidates = Candidates();
@@ -67,7 +69,7 @@ TEST(CodecChoiceTest, OverSharedMemoryACopyIsHardToBeat) {
 TEST(CodecChoiceTest, ThreadsOfTheirOwnEncodeAndDecodeMeanwhile) {
   const std::vector<CodecCandidate> candidates = {{"raw", kExact, {1, 0, 0}},
                                                   {"half", kNear, {2, 1, 1}}};
-  PathRates path{2, 0, 4, 0, false};
+  PathRates path{2, 0, 4, 0, 0, false, false};
   const auto half = [&]() -> double {
     const CodecChoice choice = ChooseCodec(candidates, kNear, path, 4'000'000, 1000, "");
     return static_cast<double>(choice.estimates[1].total_ns);
@@ -84,11 +86,32 @@ TEST(CodecChoiceTest, ThreadsOfTheirOwnEncodeAndDecodeMeanwhile) {
   EXPECT_NEAR(half(), 4'000'000 * 1.25, 4'000);
 }
 
+// Two threads and a copy want three processors; of two they get two thirds, and less where the
+// other end copies on them too.
+TEST(CodecChoiceTest, AnEndHasNoMoreThanItsProcessors) {
+  const std::vector<CodecCandidate> candidates = {{"raw", kExact, {1, 0, 0}},
+                                                  {"half", kNear, {2, 1, 1}}};
+  PathRates path{100, 0, 1, 2, 0, false, false};
+  const auto time_of = [&](size_t i) {
+    const CodecChoice choice = ChooseCodec(candidates, kNear, path, 4'000'000, 1000, "");
+    return static_cast<double>(choice.estimates[i].total_ns) / 4'000'000;
+  };
+  EXPECT_NEAR(time_of(1), 0.5, 0.01);
+  path.processors = 2;
+  EXPECT_NEAR(time_of(0), 1, 0.01);
+  EXPECT_NEAR(time_of(1), 0.75, 0.01);
+  path.same_host = true;
+  EXPECT_NEAR(time_of(0), 1, 0.01);
+  EXPECT_NEAR(time_of(1), 1, 0.01);
+  path.processors = 16;
+  EXPECT_NEAR(time_of(1), 0.5, 0.01);
+}
+
 // The model against a count by hand: 4 chunks, of which the crossing is the slowest stage.
 TEST(CodecChoiceTest, TheEstimateIsThePipelinedTime) {
   const std::vector<CodecCandidate> candidates = {{"raw", kExact, {1, 0, 0}},
                                                   {"half", kNear, {2, 4, 8}}};
-  const PathRates path{0.1, 1000, 0, 0, false};
+  const PathRates path{0.1, 1000, 0, 0, 0, false, false};
   const CodecChoice choice = ChooseCodec(candidates, kNear, path, 4000, 1000, "");
   ASSERT_EQ(choice.estimates.size(), 2u);
   const CodecEstimate& half = choice.estimates[1];

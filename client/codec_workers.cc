@@ -73,8 +73,10 @@ void CodecWorkers::WorkUntilStopped() {
   }
 }
 
+unsigned ProcessorCount() { return std::max(std::thread::hardware_concurrency(), 1u); }
+
 int DefaultCodecThreads() {
-  const unsigned processors = std::max(std::thread::hardware_concurrency(), 1u);
+  const unsigned processors = ProcessorCount();
   return static_cast<int>(std::clamp(processors / 4, std::min(processors, 2u), 8u));
 }
 

@@ -56,6 +56,8 @@ class CodecWorkers {
 };
 
 inline constexpr int kCodecThreadsMax = 256;
+// Of this host; at least 1.
+unsigned ProcessorCount();
 // As many as a client takes by itself: a quarter of the processors, 2 to 8 where there are two.
 int DefaultCodecThreads();
 

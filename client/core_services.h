@@ -49,6 +49,7 @@ struct ClientCoreOptions {
   MeasuredRates codec_rates;  // what "auto" begins with; empty: nominal
   std::shared_ptr<const UniformCodec> uniform;  // the codec "uniform", with a dictionary; or null
   int codec_threads = 0;                        // that encode and decode; 0: the reactor does
+  int processors = 0;                           // of this host, for the choice of codecs; 0: enough
 };
 
 // Answers of session openers, from whatever thread they come on, until the core takes them.

@@ -36,7 +36,7 @@ bool IsRefusal(const absl::Status& status) {
 // A weight of a quarter: a change shows after a few samples, and one slow transfer does not.
 constexpr double kAverageWeight = 0.25;
 // Through a socket and the kernel, of the rate of a plain copy.
-constexpr double kTransportCopyShare = 0.3;
+constexpr double kTransportCopyShare = 0.5;
 // Smaller transfers measure latency, not bandwidth.
 constexpr uint64_t kTransferBytesMin = 256 << 10;
 
@@ -250,12 +250,12 @@ void DaemonLink::NoteLatency(Nanos ns) {
   latency_ns_ += static_cast<Nanos>(kAverageWeight * static_cast<double>(ns - latency_ns_));
 }
 
-void DaemonLink::NoteTransfer(uint64_t bytes, Nanos ns) {
+void DaemonLink::NoteTransfer(uint64_t bytes, bool raw, Nanos ns) {
   if (bytes < kTransferBytesMin || ns <= 0) return;
   const double rate = static_cast<double>(bytes) / static_cast<double>(ns);
   bytes_per_ns_ += kAverageWeight * (rate - bytes_per_ns_);
-  // A codec may have held it up, so it says only that the path gives at least that much.
-  if (probed() && rate > probed_bytes_per_ns_) {
+  // Where a codec may have held it up, it says only that the path gives at least that much.
+  if (probed() && (raw || rate > probed_bytes_per_ns_)) {
     probed_bytes_per_ns_ += kAverageWeight * (rate - probed_bytes_per_ns_);
   }
 }
@@ -276,13 +276,16 @@ PathRates DaemonLink::path_rates() const {
   PathRates rates;
   rates.latency_ns = latency_ns_;
   rates.codec_threads = services_.options.codec_threads;
+  rates.processors = services_.options.processors;
+  rates.same_host = SameHost(session_.host_id, services_.options.host_id);
   if (path_ == PathChoice::kLocal) {
     rates.shared_memory = true;
     rates.bytes_per_ns = copy;
     return rates;
   }
   rates.bytes_per_ns = probed() ? probed_bytes_per_ns_ : bytes_per_ns_;
-  rates.copy_bytes_per_ns = kTransportCopyShare * copy;
+  // Where no copy was measured, as in a simulation, moving is no matter.
+  rates.copy_bytes_per_ns = copy > 0 ? std::max(kTransportCopyShare * copy, rates.bytes_per_ns) : 0;
   return rates;
 }
 

@@ -77,7 +77,7 @@ class DaemonLink final : public EndpointOwner {
 
   // Moving averages of what this connection gives: for estimates.
   void NoteLatency(Nanos ns);
-  void NoteTransfer(uint64_t bytes, Nanos ns);
+  void NoteTransfer(uint64_t bytes, bool raw, Nanos ns);
   // A probe's word on the path, which codecs slow down no more than it does.
   void NoteProbe(Nanos latency, double bytes_per_ns);
   void NoteProbeBegun(Nanos now) { probed_at_ = now; }

@@ -25,6 +25,7 @@ constexpr uint64_t kJobRawBytes = 256 << 10;
 void FetchOp::AddToDecode(const Item& item, const FrameHeader& header, Bytes payload,
                           uint64_t generation, DecodeJob* job) {
   const PartSpec& part = ns_.parts[item.part];
+  streams_[job->daemon].decodes = true;
   DecodeItem decoded;
   decoded.item = item;
   decoded.header = header;

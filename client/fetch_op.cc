@@ -458,7 +458,8 @@ void FetchOp::Finish() {
   const Nanos now = services().clock.Now();
   for (size_t i = 0; i < streams_.size(); ++i) {
     if (streams_[i].bytes > 0) {
-      ns_.links[i]->NoteTransfer(streams_[i].bytes, now - streams_[i].started_at);
+      ns_.links[i]->NoteTransfer(streams_[i].bytes, !streams_[i].decodes,
+                                 now - streams_[i].started_at);
     }
   }
   ClientMetrics& metrics = services().metrics;

@@ -81,6 +81,7 @@ class FetchOp final : public ClientOp {
     uint64_t outstanding_bytes = 0;
     uint64_t bytes = 0;
     Nanos started_at = 0;
+    bool decodes = false;  // something of it was no raw frame
     bool lost = false;
   };
   struct GetRequest {

@@ -381,6 +381,7 @@ absl::StatusOr<std::unique_ptr<PoolClient>> PoolClient::Connect(ClientOptions op
   core.reconnect_interval_max = options.reconnect_interval_max;
   core.fetch_window_bytes = options.fetch_window_bytes;
   core.codec = std::move(options.codec);
+  core.processors = static_cast<int>(ProcessorCount());
   core.codec_threads = options.codec_threads < 0 ? DefaultCodecThreads() : options.codec_threads;
   if (!options.dictionary_file.empty()) {
     FB_ASSIGN_OR_RETURN(core.uniform, LoadUniform(options));

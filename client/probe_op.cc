@@ -1,6 +1,7 @@
 #include "client/probe_op.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "base/status_macros.h"
@@ -17,8 +18,6 @@ struct Transfer {
   double least_bytes_per_ns;  // that the one before reached
 };
 constexpr Transfer kTransfers[] = {{256u << 10, 0}, {4u << 20, 0.05}, {16u << 20, 0.5}};
-// What arrives lands here again and again: fresh memory would cost more than the path.
-constexpr size_t kMemoryBytes = 1u << 20;
 
 }  // namespace
 
@@ -33,6 +32,12 @@ ProbeOp::ProbeOp(CoreServices& services, uint64_t id, ClientNamespace& ns, Nanos
 }
 
 void ProbeOp::Ask(DaemonLink& link, Path& path, uint32_t bytes) {
+  if (path.memory.bytes < bytes) {
+    services().buffers.Give(std::move(path.memory));
+    path.memory = services().buffers.Take(bytes);
+    // Page faults are not the path's.
+    std::memset(path.memory.span().data(), 0, bytes);
+  }
   path.request = link.BeginRequest(*this);
   path.asked_at = services().clock.Now();
   path.bytes = bytes;
@@ -85,14 +90,12 @@ absl::StatusOr<Landing> ProbeOp::OnReply(DaemonLink& link, uint64_t request, wir
     Ask(link, path, ++path.latencies < kLatencies ? 0 : kTransfers[0].bytes);
     return Landing::Drop();
   }
-  path.memory = services().buffers.Take(kMemoryBytes);
+  if (payload_bytes > path.memory.bytes) {
+    return absl::InvalidArgumentError("a probe was answered with more bytes than it asked for");
+  }
   path.landing = true;
   Landing landing;
-  for (uint64_t left = payload_bytes; left > 0;) {
-    const size_t bytes = std::min<uint64_t>(left, kMemoryBytes);
-    landing.segments.push_back({path.memory.span().first(bytes), nullptr});
-    left -= bytes;
-  }
+  landing.segments.push_back({path.memory.span().first(payload_bytes), nullptr});
   landing.token = link.NewLanding(*this);
   return landing;
 }
@@ -101,7 +104,6 @@ void ProbeOp::OnLanded(DaemonLink& link, uint64_t /*token*/, const absl::Status&
   WakeUp();
   Path& path = paths_.at(link.index());
   path.landing = false;
-  services().buffers.Give(std::move(path.memory));
   const Nanos took = std::max<Nanos>(services().clock.Now() - path.asked_at - path.latency, 1);
   double rate = static_cast<double>(path.bytes) / static_cast<double>(took);
   // What the longer one took beyond the shorter, since each also pays for a start; but no more than
