@@ -41,6 +41,9 @@ ClientMetrics::ClientMetrics(MetricRegistry& registry, const std::vector<std::st
           registry.AddHistogram("forebay_client_lookup_nanoseconds", "Time that lookups took.")),
       raw_fallbacks(registry.AddCounter("forebay_client_raw_fallback_parts_total",
                                         "Parts published raw since their codec gave up on them.")),
+      raw_planes(
+          registry.AddCounter("forebay_client_raw_planes_total",
+                              "Planes left raw within parts that were encoded under a mask.")),
       decoded_bytes(registry.AddCounter("forebay_client_decoded_bytes_total",
                                         "Raw bytes that fetches decoded.")),
       decode_ns(registry.AddCounter("forebay_client_decode_nanoseconds_total",

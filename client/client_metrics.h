@@ -30,6 +30,7 @@ struct ClientMetrics {
   Counter& forced_closes;
   Histogram& lookup_ns;
   Counter& raw_fallbacks;
+  Counter& raw_planes;
   Counter& decoded_bytes;
   Counter& decode_ns;
 

@@ -159,6 +159,7 @@ FrameHeader PublishOp::AddEncoded(const EncodeItem& item, PutPayload* payload) {
   const EncodedPart& encoded = *item.encoded;
   services().codecs.NoteEncode(*item.codec, part.raw_bytes, encoded.payload_bytes, item.took);
   services().metrics.NoteEncode(*item.codec, part.raw_bytes, encoded.payload_bytes, item.took);
+  services().metrics.raw_planes.Add(encoded.raw_planes);
   if ((encoded.flags & kFrameRawFallback) != 0) {
     services().metrics.raw_fallbacks.Add();
     return AddRaw(item.item, kFrameRawFallback, payload);
