@@ -71,7 +71,7 @@ ClientMetrics::ClientMetrics(MetricRegistry& registry, const std::vector<std::st
 void ClientMetrics::NoteEncode(const Codec& codec, uint64_t raw_bytes, uint64_t payload_bytes,
                                Nanos took) {
   for (Encoding& encoding : encodings_) {
-    if (encoding.codec != &codec) continue;
+    if (encoding.codec->name() != codec.name()) continue;
     encoding.raw_bytes.Add(raw_bytes);
     encoding.payload_bytes.Add(payload_bytes);
     encoding.ns.Add(static_cast<uint64_t>(took));
