@@ -32,9 +32,12 @@ struct BenchOptions {
 #else
   std::vector<std::string> paths = {"local", "tcp"};
 #endif
-  // Of quality: checkpoints (none: those that are found), and a file for its rows as JSON.
+  // Of quality: checkpoints (none: those that are found), a file for its rows as JSON, names of
+  // rows (none: all), and whether a claim that fails makes the bench fail.
   std::vector<std::string> models;
   std::string data_file;
+  std::vector<std::string> only;
+  bool check = false;
 };
 
 // A client of one real daemon over one path, with a namespace whose pages are one part each.

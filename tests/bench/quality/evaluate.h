@@ -20,8 +20,12 @@ struct SequenceQuality {
   std::vector<StepQuality> steps;  // of tokens from kPageTokens on: those that read a coded page
   std::vector<LayerQuality> layers;
   CodedBytes bytes;
-  uint32_t same_greedy_tokens = 0;  // of kGreedyTokens, before the first that differs
+  double same_greedy_tokens = 0;  // of kGreedyTokens, before the first that differs; a mean
 };
+
+// Steps and bytes alone, in a fraction of the time.
+absl::StatusOr<SequenceQuality> EvaluateSteps(const examples::Checkpoint& model,
+                                              const Reference& reference, const Codec& codec);
 
 // Teacher-forced: each page is coded once it is full, the newest stays exact until then.
 absl::StatusOr<SequenceQuality> Evaluate(const examples::Checkpoint& model,

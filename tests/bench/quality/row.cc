@@ -68,9 +68,9 @@ QualityRow Summarize(absl::Span<const SequenceQuality> texts, uint64_t text_toke
   row.text_tokens = text_tokens;
   StepMeans all;
   std::array<StepMeans, 10> deciles;
-  std::vector<double> kls, kl_of_text, nll_more_of_text, nlls, same_greedy;
+  std::vector<double> kls, nlls;
   for (const SequenceQuality& text : texts) {
-    std::vector<double> kl, nll_more;
+    std::vector<double> kl, nll_more, top1;
     const uint64_t first = text_tokens - 1 - text.steps.size();
     for (size_t i = 0; i < text.steps.size(); ++i) {
       const StepQuality& step = text.steps[i];
@@ -78,12 +78,14 @@ QualityRow Summarize(absl::Span<const SequenceQuality> texts, uint64_t text_toke
       deciles[(first + i) * 10 / text_tokens].Add(step);
       kl.push_back(step.kl);
       nll_more.push_back(step.nll - step.nll_reference);
+      top1.push_back(step.same_top ? 1 : 0);
       nlls.push_back(step.nll_reference);
     }
     kls.insert(kls.end(), kl.begin(), kl.end());
-    kl_of_text.push_back(Mean(kl));
-    nll_more_of_text.push_back(Mean(nll_more));
-    same_greedy.push_back(text.same_greedy_tokens);
+    row.of_texts.kl.push_back(Mean(kl));
+    row.of_texts.nll_more.push_back(Mean(nll_more));
+    row.of_texts.top1.push_back(Mean(top1));
+    row.of_texts.same_greedy.push_back(text.same_greedy_tokens);
     row.bytes.Add(text.bytes);
     row.layers.resize(text.layers.size());
     for (size_t layer = 0; layer < text.layers.size(); ++layer) {
@@ -98,11 +100,11 @@ QualityRow Summarize(absl::Span<const SequenceQuality> texts, uint64_t text_toke
   row.steps = all.Means();
   for (size_t i = 0; i < deciles.size(); ++i) row.deciles[i] = deciles[i].Means();
   row.kl_p99 = Quantile(kls, 0.99);
-  row.kl_interval = BootstrapMean(kl_of_text);
-  const Interval nll_more = BootstrapMean(nll_more_of_text);
+  row.kl_interval = BootstrapMean(row.of_texts.kl);
+  const Interval nll_more = BootstrapMean(row.of_texts.nll_more);
   row.ppl_interval = {std::exp(nll_more.low), std::exp(nll_more.high)};
   row.ppl = std::exp(Mean(nlls));
-  row.same_greedy_tokens = Mean(same_greedy);
+  row.same_greedy_tokens = Mean(row.of_texts.same_greedy);
   return row;
 }
 

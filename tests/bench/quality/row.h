@@ -28,6 +28,8 @@ struct QualityRow {
     uint64_t count = 0;
     double kl = 0;
     double top1 = 0;
+    // To the exact cache's: the better the nearer to 1. On texts that the model drew itself the
+    // mean of its logarithm is the mean KL; what it shows beyond is the texts' noise.
     double ppl_ratio = 0;
   };
   Steps steps;
@@ -37,6 +39,15 @@ struct QualityRow {
   Interval ppl_interval;
   double ppl = 0;  // of the exact cache
   double same_greedy_tokens = 0;
+
+  // Means of each text, for comparisons of rows by pairs.
+  struct Texts {
+    std::vector<double> kl;
+    std::vector<double> nll_more;  // than with the exact cache: the log of the perplexity ratio
+    std::vector<double> top1;
+    std::vector<double> same_greedy;
+  };
+  Texts of_texts;
 
   std::optional<NeedleShares> needles;        // dropped or coded before the question
   std::optional<NeedleShares> needles_asked;  // dropped after it
