@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "tests/bench/pool_bench.h"
@@ -15,7 +16,7 @@ namespace {
 constexpr char kUsage[] =
     R"(forebay-bench [fetch|publish|lookup|view|clients|index|codec|quality|peers|all] [--json]
               [--quick|--smoke] [--peers] [--path=local,tcp,ucx] [--model=FILE]... [--data=FILE]
-              [--only=NAME,...] [--check]
+              [--only=NAME,...] [--more-texts=N] [--check]
 
   fetch     parts of 4 KiB to 16 MiB into the caller's buffer, checked; beside memcpy or a socket
   publish   the same the other way
@@ -33,6 +34,7 @@ constexpr char kUsage[] =
   --model   of quality, a llama2.c checkpoint; else those that are found
   --data    of quality, a file for its objects besides the table
   --only    of quality, the codecs and policies to measure
+  --more-texts  of quality, so many more for KL, top-1 and perplexity alone: their noise shrinks
   --check   of quality, fail where a claim at its end does
   --quick   fewer sizes and rounds
   --smoke   as little as shows that everything runs
@@ -71,6 +73,13 @@ int Run(int argc, char** argv) {
       options.data_file = word.substr(7);
     } else if (word.rfind("--only=", 0) == 0) {
       options.only = absl::StrSplit(word.substr(7), ',');
+    } else if (word.rfind("--more-texts=", 0) == 0) {
+      uint32_t count = 0;
+      if (!absl::SimpleAtoi(word.substr(13), &count)) {
+        std::cerr << "forebay-bench: not a number in " << word << "\n" << kUsage;
+        return 2;
+      }
+      options.more_texts = count;
     } else if (word == "--check") {
       options.check = true;
     } else if (word == "--help") {

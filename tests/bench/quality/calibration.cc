@@ -30,8 +30,8 @@ constexpr float kQueryShares[] = {0.5f, 0.25f, 0.75f, 0.0f};
 constexpr double kMarginBits = 0.02;
 
 void AddPlanes(const Checkpoint& model, Reference& text, UniformCalibrator* calibrator) {
-  PlaneShape shape{static_cast<uint32_t>(text.tokens.size()), model.kv_head_count,
-                   model.head_dim(), PlaneOrder::kTokenMajor, DType::kBf16};
+  PlaneShape shape{static_cast<uint32_t>(text.tokens.size()), model.kv_head_count, model.head_dim(),
+                   PlaneOrder::kTokenMajor, DType::kBf16};
   std::vector<std::byte> raw(shape.raw_bytes());
   for (uint32_t layer = 0; layer < model.layer_count; ++layer) {
     for (const bool is_key : {true, false}) {
@@ -42,7 +42,8 @@ void AddPlanes(const Checkpoint& model, Reference& text, UniformCalibrator* cali
           std::memcpy(raw.data() + 2 * (t * size_t{model.kv_dim()} + i), &word, sizeof(word));
         }
       }
-      FB_CHECK(calibrator->AddPlane(layer, is_key ? Stream::kKey : Stream::kValue, shape, raw).ok());
+      FB_CHECK(
+          calibrator->AddPlane(layer, is_key ? Stream::kKey : Stream::kValue, shape, raw).ok());
     }
   }
 }
@@ -69,7 +70,7 @@ Calibration::Calibration(const Checkpoint& model, uint32_t tokens)
   const uint32_t text_tokens =
       std::min({model.context_tokens, tokens, kTextTokensMax}) / kPageTokens * kPageTokens;
   const auto write = [&](uint64_t seed) {
-    return ComputeReference(model, SampleText(model, text_tokens, seed, {}));
+    return ComputeReference(model, SampleText(model, text_tokens, seed, {}), /*greedy=*/false);
   };
   uint64_t seed = kFirstSeed;
   for (uint32_t at = 0; at < tokens; at += text_tokens) {

@@ -67,14 +67,14 @@ void Claims::NoWorse(absl::string_view ours, absl::string_view theirs) {
   add("attn1", a->all_layers.attention_exact.value(), b->all_layers.attention_exact.value());
   add("attn", a->all_layers.attention.value(), b->all_layers.attention.value());
   add("KL", a->steps.kl, b->steps.kl);
-  pair(a->of_texts.kl, b->of_texts.kl, Identity);
+  pair(a->samples.kl, b->samples.kl, Identity);
   add("KL p99", a->kl_p99, b->kl_p99);
   add("top-1", a->steps.top1, b->steps.top1, true);
-  pair(a->of_texts.top1, b->of_texts.top1, Identity);
+  pair(a->samples.top1, b->samples.top1, Identity);
   add("|PPL x - 1|", std::abs(a->steps.ppl_ratio - 1), std::abs(b->steps.ppl_ratio - 1));
-  pair(a->of_texts.nll_more, b->of_texts.nll_more, FromOne);
+  pair(a->samples.nll_more, b->samples.nll_more, FromOne);
   add("same64", a->same_greedy_tokens, b->same_greedy_tokens, true);
-  pair(a->of_texts.same_greedy, b->of_texts.same_greedy, Identity);
+  pair(a->samples.same_greedy, b->samples.same_greedy, Identity);
   if (a->needles.has_value() && b->needles.has_value()) {
     add("needles", Mean(*a->needles), Mean(*b->needles), true);
   }

@@ -16,12 +16,13 @@ struct Claim {
   double ours = 0;
   double bound = 0;  // a constant, or the other row's figure
   bool more_is_better = false;
-  // Where the difference of both means lies with 95%, when texts are drawn anew, the same for both.
+  // Where the difference of both means lies with 95%, when pages of steps (of same64: texts) are
+  // drawn anew, the same for both.
   std::optional<Interval> difference;
 
   // No worse than the bound; as good counts.
   bool holds() const { return more_is_better ? ours >= bound : ours <= bound; }
-  // Fewer texts or others could have said the opposite.
+  // Other texts could have said the opposite.
   bool in_doubt() const {
     return difference.has_value() && difference->low <= 0 && difference->high >= 0;
   }

@@ -60,8 +60,8 @@ TEST(ClaimsTest, RowsThatAreAbsentClaimNothing) {
 }
 
 TEST(ClaimsTest, BoundsOfSingleRows) {
-  EXPECT_THAT(Failing({Row("lossless", 132, 0), Row("lossless_fast", 153, 0), Row("int8", 100, 1e-3),
-                       Row("k8v4", 80, 3e-3), Row("int4", 60, 2e-2)}),
+  EXPECT_THAT(Failing({Row("lossless", 132, 0), Row("lossless_fast", 153, 0),
+                       Row("int8", 100, 1e-3), Row("k8v4", 80, 3e-3), Row("int4", 60, 2e-2)}),
               IsEmpty());
   EXPECT_THAT(Failing({Row("lossless", 139, 1e-9), Row("lossless_fast", 155, 0),
                        Row("int8", 100, 3e-3), Row("k8v4", 80, 6e-3), Row("int4", 60, 4e-2)}),
@@ -116,8 +116,8 @@ TEST(ClaimsTest, PerplexityCountsByItsDistanceFromOne) {
 
 TEST(ClaimsTest, TextsThatDisagreeLeaveADoubt) {
   QualityRow ours = Row("uniform_4.5b", 56, 0.01), theirs = Row("kivi4", 62, 0.02);
-  ours.of_texts.kl = {0.1, 0.01, 0.02, 0.01};
-  theirs.of_texts.kl = {0.01, 0.02, 0.05, 0.04};
+  ours.samples.kl = {0.1, 0.01, 0.02, 0.01};
+  theirs.samples.kl = {0.01, 0.02, 0.05, 0.04};
   const Claim claim = OfColumn({ours, theirs}, "KL");
   EXPECT_TRUE(claim.in_doubt());
   EXPECT_THAT(ClaimLine(claim), HasSubstr("in doubt"));

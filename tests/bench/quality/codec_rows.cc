@@ -60,9 +60,9 @@ std::unique_ptr<Codec> AcrossHeads(std::string name, const Codec& codec) {
   return std::make_unique<FoldedCodec>(std::move(name), codec);
 }
 
-absl::StatusOr<CodecRows> CodecRows::Create(
-    const examples::Checkpoint& model, const std::function<bool(absl::string_view)>& wants,
-    uint32_t calibration_tokens) {
+absl::StatusOr<CodecRows> CodecRows::Create(const examples::Checkpoint& model,
+                                            const std::function<bool(absl::string_view)>& wants,
+                                            uint32_t calibration_tokens) {
   CodecRows rows;
   for (const auto& codec : CodecRegistry::Default().codecs()) {
     // Without a dictionary it only decodes.

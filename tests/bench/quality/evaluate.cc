@@ -31,7 +31,7 @@ absl::Status EvaluateLayers(const Checkpoint& model, const Reference& reference,
       quality->layers[layer].attention_exact.Add(of_page(reference.outputs[layer]), outputs);
     }
     FB_RETURN_IF_ERROR(coder.Code(cache, page, &damage));
-    if (page == reference.greedy.size()) continue;
+    if (page >= reference.greedy.size()) continue;
     const uint32_t next = (page + 1) * kPageTokens;
     const auto got = ContinueGreedily(model, cache, next, reference.tokens[next]);
     const auto& due = reference.greedy[page];
@@ -84,8 +84,7 @@ absl::StatusOr<SequenceQuality> EvaluateSteps(const Checkpoint& model, const Ref
   SequenceQuality quality;
   quality.layers.resize(model.layer_count);
   PageDamage damage;
-  FB_RETURN_IF_ERROR(
-      EvaluateSteps(model, reference, PageCoder(model, codec), &damage, &quality));
+  FB_RETURN_IF_ERROR(EvaluateSteps(model, reference, PageCoder(model, codec), &damage, &quality));
   quality.bytes = damage.bytes;
   return quality;
 }

@@ -68,9 +68,9 @@ void Scatter(PagedCache& cache, uint32_t page, const KvLayout& layout, const Par
 KvLayout PageLayout(const Checkpoint& model, bool split) {
   const uint32_t layer_bytes = 2 * 2 * model.kv_dim() * kPageTokens;
   const uint32_t parts = std::max(1u, model.layer_count * layer_bytes / kPartBytesMin);
-  KvLayout layout = KvLayout::Uniform(model.layer_count, model.kv_head_count, model.head_dim(),
-                                      DType::kBf16, kPageTokens,
-                                      (model.layer_count + parts - 1) / parts);
+  KvLayout layout =
+      KvLayout::Uniform(model.layer_count, model.kv_head_count, model.head_dim(), DType::kBf16,
+                        kPageTokens, (model.layer_count + parts - 1) / parts);
   layout.split_key_value = split;
   return layout;
 }

@@ -27,7 +27,8 @@ std::vector<std::string> DefaultModels() {
           absl::StrCat(shared, "stories260K.bin"), absl::StrCat(shared, "babyllama_tok105.bin")};
 }
 
-// Prints rows as they come, and keeps them as JSON where a file is asked for. Knows which are wanted.
+// Prints rows as they come, and keeps them as JSON where a file is asked for. Knows which are
+// wanted.
 class QualityReport {
  public:
   QualityReport(const BenchOptions& options, Report* report)
@@ -82,12 +83,14 @@ absl::Status BenchCodecs(const Checkpoint& model, absl::Span<const Reference> te
   report->Text(CodecTableHead());
   FB_ASSIGN_OR_RETURN(
       const CodecRows rows,
-      CodecRows::Create(model, [&](absl::string_view name) { return report->Wants(name); },
-                        calibration_tokens));
+      CodecRows::Create(
+          model, [&](absl::string_view name) { return report->Wants(name); }, calibration_tokens));
   for (const auto& codec : rows.codecs) {
     std::vector<SequenceQuality> qualities;
     for (const Reference& text : texts) {
-      FB_ASSIGN_OR_RETURN(SequenceQuality quality, Evaluate(model, text, *codec));
+      FB_ASSIGN_OR_RETURN(SequenceQuality quality, text.greedy.empty()
+                                                       ? EvaluateSteps(model, text, *codec)
+                                                       : Evaluate(model, text, *codec));
       qualities.push_back(std::move(quality));
     }
     QualityRow row = Summarize(qualities, texts[0].tokens.size());
@@ -142,6 +145,7 @@ absl::Status BenchPolicies(const Checkpoint& model, absl::Span<const Reference> 
 absl::Status BenchModel(const BenchOptions& options, const Checkpoint& model,
                         QualityReport* report) {
   const uint32_t text_count = options.ByEffort(1u, 3u, 8u);
+  const uint32_t more_texts = options.more_texts.value_or(options.ByEffort(0u, 0u, 24u));
   const uint32_t tokens = std::min(model.context_tokens / kPageTokens * kPageTokens,
                                    options.ByEffort(192u, 512u, 1024u));
   if (tokens < 3 * kPageTokens) {
@@ -149,22 +153,24 @@ absl::Status BenchModel(const BenchOptions& options, const Checkpoint& model,
     return absl::OkStatus();
   }
   std::vector<Reference> texts;
-  for (uint32_t i = 0; i < text_count; ++i) {
-    texts.push_back(ComputeReference(model, SampleText(model, tokens, i, {})));
+  for (uint32_t i = 0; i < text_count + more_texts; ++i) {
+    texts.push_back(
+        ComputeReference(model, SampleText(model, tokens, i, {}), /*greedy=*/i < text_count));
   }
   std::unique_ptr<NeedleTest> needles;
   if (NeedleTest::Suits(model)) {
     needles = std::make_unique<NeedleTest>(model, options.ByEffort(1u, 4u, 10u));
   }
   report->Text(absl::StrFormat(
-      "\n%s: %d layers, %d x %d, %d texts of its own of %d tokens, pages of %d, bf16; %s",
-      model.name, model.layer_count, model.kv_head_count, model.head_dim(), text_count, tokens,
-      kPageTokens,
+      "\n%s: %d layers, %d x %d, %d and %d more texts of its own of %d tokens, pages of %d, bf16; "
+      "%s",
+      model.name, model.layer_count, model.kv_head_count, model.head_dim(), text_count, more_texts,
+      tokens, kPageTokens,
       needles == nullptr ? "answers no needles"
                          : absl::StrCat(needles->case_count(), " needles answered")));
-  FB_RETURN_IF_ERROR(BenchCodecs(model, texts, needles.get(),
-                                 options.ByEffort(192u, 1024u, 2048u), report));
-  return BenchPolicies(model, texts, needles.get(), report);
+  FB_RETURN_IF_ERROR(
+      BenchCodecs(model, texts, needles.get(), options.ByEffort(192u, 1024u, 2048u), report));
+  return BenchPolicies(model, absl::MakeSpan(texts).first(text_count), needles.get(), report);
 }
 
 }  // namespace

@@ -32,15 +32,17 @@ struct Reference {
   std::vector<float> logits;                // [token][vocabulary]
   std::vector<std::vector<float>> queries;  // [layer][token][dim]
   std::vector<std::vector<float>> outputs;  // of attention, likewise
-  // What follows greedily after each page but the last, and the first token of the next one.
+  // What follows greedily after each page but the last, and the first token of the next one; empty
+  // where nobody asked.
   std::vector<std::vector<uint32_t>> greedy;
 };
 
 // Requires whole pages of tokens, at least two.
-Reference ComputeReference(const examples::Checkpoint& model, std::vector<uint32_t> tokens);
+Reference ComputeReference(const examples::Checkpoint& model, std::vector<uint32_t> tokens,
+                           bool greedy = true);
 
-// kGreedyTokens tokens after `token`, which stands at `position` behind what `cache` holds. Requires
-// room for them.
+// kGreedyTokens tokens after `token`, which stands at `position` behind what `cache` holds.
+// Requires room for them.
 std::vector<uint32_t> ContinueGreedily(const examples::Checkpoint& model,
                                        examples::PagedCache cache, uint32_t position,
                                        uint32_t token);

@@ -68,7 +68,7 @@ QualityRow Summarize(absl::Span<const SequenceQuality> texts, uint64_t text_toke
   row.text_tokens = text_tokens;
   StepMeans all;
   std::array<StepMeans, 10> deciles;
-  std::vector<double> kls, nlls;
+  std::vector<double> kls, nlls, kl_of_text, nll_more_of_text;
   for (const SequenceQuality& text : texts) {
     std::vector<double> kl, nll_more, top1;
     const uint64_t first = text_tokens - 1 - text.steps.size();
@@ -82,10 +82,16 @@ QualityRow Summarize(absl::Span<const SequenceQuality> texts, uint64_t text_toke
       nlls.push_back(step.nll_reference);
     }
     kls.insert(kls.end(), kl.begin(), kl.end());
-    row.of_texts.kl.push_back(Mean(kl));
-    row.of_texts.nll_more.push_back(Mean(nll_more));
-    row.of_texts.top1.push_back(Mean(top1));
-    row.of_texts.same_greedy.push_back(text.same_greedy_tokens);
+    kl_of_text.push_back(Mean(kl));
+    nll_more_of_text.push_back(Mean(nll_more));
+    for (size_t at = 0; at < kl.size(); at += kPageTokens) {
+      row.samples.kl.push_back(Mean(absl::MakeSpan(kl).subspan(at, kPageTokens)));
+      row.samples.nll_more.push_back(Mean(absl::MakeSpan(nll_more).subspan(at, kPageTokens)));
+      row.samples.top1.push_back(Mean(absl::MakeSpan(top1).subspan(at, kPageTokens)));
+    }
+    if (text.same_greedy_tokens.has_value()) {
+      row.samples.same_greedy.push_back(*text.same_greedy_tokens);
+    }
     row.bytes.Add(text.bytes);
     row.layers.resize(text.layers.size());
     for (size_t layer = 0; layer < text.layers.size(); ++layer) {
@@ -100,11 +106,11 @@ QualityRow Summarize(absl::Span<const SequenceQuality> texts, uint64_t text_toke
   row.steps = all.Means();
   for (size_t i = 0; i < deciles.size(); ++i) row.deciles[i] = deciles[i].Means();
   row.kl_p99 = Quantile(kls, 0.99);
-  row.kl_interval = BootstrapMean(row.of_texts.kl);
-  const Interval nll_more = BootstrapMean(row.of_texts.nll_more);
+  row.kl_interval = BootstrapMean(kl_of_text);
+  const Interval nll_more = BootstrapMean(nll_more_of_text);
   row.ppl_interval = {std::exp(nll_more.low), std::exp(nll_more.high)};
   row.ppl = std::exp(Mean(nlls));
-  row.same_greedy_tokens = Mean(row.of_texts.same_greedy);
+  row.same_greedy_tokens = Mean(row.samples.same_greedy);
   return row;
 }
 

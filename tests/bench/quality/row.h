@@ -40,20 +40,23 @@ struct QualityRow {
   double ppl = 0;  // of the exact cache
   double same_greedy_tokens = 0;
 
-  // Means of each text, for comparisons of rows by pairs.
-  struct Texts {
-    std::vector<double> kl;
+  // For comparisons of rows by pairs. By page, since a few texts say little of what chance does:
+  // the tokens that happened to be drawn are most of it, and those of one page know nothing of
+  // another's.
+  struct Samples {
+    std::vector<double> kl;        // mean of each page of steps
     std::vector<double> nll_more;  // than with the exact cache: the log of the perplexity ratio
     std::vector<double> top1;
-    std::vector<double> same_greedy;
+    std::vector<double> same_greedy;  // of each text
   };
-  Texts of_texts;
+  Samples samples;
 
   std::optional<NeedleShares> needles;        // dropped or coded before the question
   std::optional<NeedleShares> needles_asked;  // dropped after it
 };
 
-// Means over texts of `text_tokens`, whose steps end with the last but one token.
+// Means over texts, each column over those that have it, of `text_tokens`, whose steps end with the
+// last but one token.
 QualityRow Summarize(absl::Span<const SequenceQuality> texts, uint64_t text_tokens);
 
 std::string CodecTableHead();
