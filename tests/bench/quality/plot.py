@@ -8,12 +8,14 @@ Codecs of no loss, whose KL is 0, stand on the lower edge. The line has those th
 
 import argparse
 import json
+import math
 from pathlib import Path
 
 import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 FLOOR = 1e-6  # where a KL of 0 is drawn
@@ -27,9 +29,10 @@ FAMILIES = {
     "uniform steps": ("uniform",),
 }
 MARKERS = "sovD^*"
-# Where a label may stand, in points off its own: near first.
-PLACES = [(x * r, y * r) for r in (1, 2, 3.2, 4.5, 6)
-          for x, y in ((6, 6), (6, -6), (-6, 6), (-6, -6), (9, 0), (-9, 0), (0, 9), (0, -9))]
+NEAR = 9  # points, from which a label needs no line to its own
+# Where a label may stand, in points off its own: near first, to the right first.
+PLACES = [(radius * math.cos(angle), radius * math.sin(angle)) for radius in (NEAR, 14, 20, 28, 36, 46, 58)
+          for angle in (math.pi / 8 * turn for turn in (1, -1, 2, -2, 0, 7, -7, 6, -6, 8, 3, -3, 5, -5, 4, -4))]
 
 
 def rows_by_model(path):
@@ -82,12 +85,13 @@ def draw_labels(axes, rows):
     for row, point in sorted(zip(rows, points), key=lambda pair: tuple(pair[1])):
         for place in PLACES:
             dx, dy = place
-            far = max(dx, dy, -dx, -dy) > 9
+            far = math.hypot(dx, dy) > NEAR + 1
             label = axes.annotate(
                 row["codec"], (row["bits"], height_of(row)), xytext=place, textcoords="offset points", fontsize=7.5,
-                ha="left" if dx > 0 else "right" if dx < 0 else "center", va="center",
+                ha="left" if dx > 1 else "right" if dx < -1 else "center", va="center",
                 arrowprops={"arrowstyle": "-", "linewidth": 0.4, "color": "grey"} if far else None)
-            box = label.get_window_extent(renderer)
+            label.update_positions(renderer)
+            box = Text.get_window_extent(label, renderer).padded(1.5)
             inside = all(axes.bbox.contains(x, y) for x, y in (box.min, box.max))
             if place == PLACES[-1] or (inside and not any(box.overlaps(other) for other in taken)):
                 taken.append(box)
@@ -102,7 +106,7 @@ def main():
     args = args.parse_args()
     models = rows_by_model(args.data)
     highest = max(row["kl_interval"][1] for rows in models.values() for row in rows)
-    figure, plots = plt.subplots(1, len(models), figsize=(7 * len(models), 6.5), dpi=120, sharey=True, squeeze=False)
+    figure, plots = plt.subplots(1, len(models), figsize=(6.5 * len(models), 7), dpi=120, sharey=True, squeeze=False)
     for axes, (model, rows) in zip(plots[0], models.items()):
         axes.set_yscale("log")
         axes.set_xlim(0, 17.5)
