@@ -104,7 +104,7 @@ std::vector<Claim> CheckClaims(absl::Span<const QualityRow> rows) {
 
 std::string ClaimLine(const Claim& claim) {
   std::string line =
-      absl::StrFormat("  %-5s  %-44s %9.4g %s %-9.4g", claim.holds() ? "holds" : "FAILS",
+      absl::StrFormat("  %-5s  %-46s %9.4g %s %-9.4g", claim.holds() ? "holds" : "FAILS",
                       claim.what, claim.ours, claim.more_is_better ? ">=" : "<=", claim.bound);
   if (claim.holds() && claim.ours == claim.bound && claim.bound != 0) {
     absl::StrAppend(&line, " equal");

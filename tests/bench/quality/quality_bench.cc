@@ -162,10 +162,9 @@ absl::Status BenchModel(const BenchOptions& options, const Checkpoint& model,
     needles = std::make_unique<NeedleTest>(model, options.ByEffort(1u, 4u, 10u));
   }
   report->Text(absl::StrFormat(
-      "\n%s: %d layers, %d x %d, %d and %d more texts of its own of %d tokens, pages of %d, bf16; "
-      "%s",
-      model.name, model.layer_count, model.kv_head_count, model.head_dim(), text_count, more_texts,
-      tokens, kPageTokens,
+      "\n%s: %d layers, %d x %d, %d texts of its own of %d tokens%s, pages of %d, bf16; %s",
+      model.name, model.layer_count, model.kv_head_count, model.head_dim(), text_count, tokens,
+      more_texts == 0 ? "" : absl::StrCat(" and ", more_texts, " for steps alone"), kPageTokens,
       needles == nullptr ? "answers no needles"
                          : absl::StrCat(needles->case_count(), " needles answered")));
   FB_RETURN_IF_ERROR(
