@@ -18,7 +18,6 @@ namespace {
 
 using examples::Checkpoint;
 
-constexpr uint32_t kTextTokensMax = 512;
 // Far from those of the texts that are measured.
 constexpr uint64_t kFirstSeed = 1'000'000;
 
@@ -65,10 +64,8 @@ void AddQueries(const Checkpoint& model, const Reference& text, UniformCalibrato
 
 }  // namespace
 
-Calibration::Calibration(const Checkpoint& model, uint32_t tokens)
+Calibration::Calibration(const Checkpoint& model, uint32_t text_tokens, uint32_t tokens)
     : model_(model), calibrator_(PageLayout(model, false)) {
-  const uint32_t text_tokens =
-      std::min({model.context_tokens, tokens, kTextTokensMax}) / kPageTokens * kPageTokens;
   const auto write = [&](uint64_t seed) {
     return ComputeReference(model, SampleText(model, text_tokens, seed, {}), /*greedy=*/false);
   };

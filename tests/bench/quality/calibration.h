@@ -22,8 +22,10 @@ namespace forebay::bench {
 // Borrows  the model.
 class Calibration {
  public:
-  // On `tokens`, and as many to choose on; rounded up to whole texts.
-  Calibration(const examples::Checkpoint& model, uint32_t tokens);
+  // On `tokens`, and as many to choose on; rounded up to whole texts of text_tokens, a multiple of
+  // kPageTokens. These should be as long as those that are measured: channels that turn slowly with
+  // the position are elsewhere in longer ones, which costs bits.
+  Calibration(const examples::Checkpoint& model, uint32_t text_tokens, uint32_t tokens);
 
   // FAILED_PRECONDITION as UniformCalibrator::Finish.
   absl::StatusOr<std::unique_ptr<Codec>> Make(const std::string& name,

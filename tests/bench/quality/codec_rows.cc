@@ -62,7 +62,7 @@ std::unique_ptr<Codec> AcrossHeads(std::string name, const Codec& codec) {
 
 absl::StatusOr<CodecRows> CodecRows::Create(const examples::Checkpoint& model,
                                             const std::function<bool(absl::string_view)>& wants,
-                                            uint32_t calibration_tokens) {
+                                            uint32_t text_tokens, uint32_t calibration_tokens) {
   CodecRows rows;
   for (const auto& codec : CodecRegistry::Default().codecs()) {
     // Without a dictionary it only decodes.
@@ -79,7 +79,7 @@ absl::StatusOr<CodecRows> CodecRows::Create(const examples::Checkpoint& model,
     const std::string name = absl::StrFormat("uniform_%.1fb", bits);
     if (!wants(name)) continue;
     if (rows.calibration == nullptr) {
-      rows.calibration = std::make_unique<Calibration>(model, calibration_tokens);
+      rows.calibration = std::make_unique<Calibration>(model, text_tokens, calibration_tokens);
     }
     FB_ASSIGN_OR_RETURN(const UniformCalibrator::Options options, rows.calibration->Choose(bits));
     FB_ASSIGN_OR_RETURN(std::unique_ptr<Codec> codec, rows.calibration->Make(name, options));

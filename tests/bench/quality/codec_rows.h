@@ -26,7 +26,7 @@ struct CodecRows {
   // Those whose names are wanted; only they take time.
   static absl::StatusOr<CodecRows> Create(const examples::Checkpoint& model,
                                           const std::function<bool(absl::string_view)>& wants,
-                                          uint32_t calibration_tokens);
+                                          uint32_t text_tokens, uint32_t calibration_tokens);
 
   std::unique_ptr<Calibration> calibration;  // of some of the codecs, which borrow from it
   std::vector<std::shared_ptr<const Codec>> codecs;

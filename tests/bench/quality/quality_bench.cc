@@ -81,10 +81,11 @@ absl::Status BenchCodecs(const Checkpoint& model, absl::Span<const Reference> te
                          const NeedleTest* needles, uint32_t calibration_tokens,
                          QualityReport* report) {
   report->Text(CodecTableHead());
-  FB_ASSIGN_OR_RETURN(
-      const CodecRows rows,
-      CodecRows::Create(
-          model, [&](absl::string_view name) { return report->Wants(name); }, calibration_tokens));
+  const auto text_tokens = static_cast<uint32_t>(texts[0].tokens.size());
+  FB_ASSIGN_OR_RETURN(const CodecRows rows,
+                      CodecRows::Create(
+                          model, [&](absl::string_view name) { return report->Wants(name); },
+                          text_tokens, calibration_tokens));
   for (const auto& codec : rows.codecs) {
     std::vector<SequenceQuality> qualities;
     for (const Reference& text : texts) {

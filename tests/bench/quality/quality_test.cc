@@ -103,7 +103,8 @@ TEST_P(QualityTest, UniformStepsCostLessThanKiviInFewerBits) {
   const auto wanted = [](absl::string_view name) {
     return absl::StartsWith(name, "kivi") || absl::StartsWith(name, "uniform");
   };
-  const auto codecs = CodecRows::Create(*model_, wanted, /*calibration_tokens=*/192);
+  const auto codecs =
+      CodecRows::Create(*model_, wanted, kTextTokens, /*calibration_tokens=*/kTextTokens);
   FB_ASSERT_OK(codecs);
   std::vector<QualityRow> rows;
   for (const auto& codec : codecs->codecs) {
