@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "tests/bench/pool_bench.h"
@@ -15,6 +16,7 @@ namespace {
 constexpr char kUsage[] =
     R"(forebay-bench [fetch|publish|lookup|view|clients|index|codec|quality|peers|all] [--json]
               [--quick|--smoke] [--peers] [--path=local,tcp,ucx] [--model=FILE]... [--data=FILE]
+              [--only=NAME,...] [--more-texts=N] [--check]
 
   fetch     parts of 4 KiB to 16 MiB into the caller's buffer, checked; beside memcpy or a socket
   publish   the same the other way
@@ -31,6 +33,9 @@ constexpr char kUsage[] =
             evidence; quality's objects have names of their own
   --model   of quality, a llama2.c checkpoint; else those that are found
   --data    of quality, a file for its objects besides the table
+  --only    of quality, the codecs and policies to measure
+  --more-texts  of quality, so many more for KL, top-1 and perplexity alone: their noise shrinks
+  --check   of quality, fail where a claim at its end does
   --quick   fewer sizes and rounds
   --smoke   as little as shows that everything runs
 GB are 1e9 bytes. Ratios are medians over rounds in which ours and the ceiling took turns.
@@ -66,6 +71,17 @@ int Run(int argc, char** argv) {
       options.models.push_back(word.substr(8));
     } else if (word.rfind("--data=", 0) == 0) {
       options.data_file = word.substr(7);
+    } else if (word.rfind("--only=", 0) == 0) {
+      options.only = absl::StrSplit(word.substr(7), ',');
+    } else if (word.rfind("--more-texts=", 0) == 0) {
+      uint32_t count = 0;
+      if (!absl::SimpleAtoi(word.substr(13), &count)) {
+        std::cerr << "forebay-bench: not a number in " << word << "\n" << kUsage;
+        return 2;
+      }
+      options.more_texts = count;
+    } else if (word == "--check") {
+      options.check = true;
     } else if (word == "--help") {
       std::cout << kUsage;
       return 0;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,9 +33,14 @@ struct BenchOptions {
 #else
   std::vector<std::string> paths = {"local", "tcp"};
 #endif
-  // Of quality: checkpoints (none: those that are found), and a file for its rows as JSON.
+  // Of quality: checkpoints (none: those that are found), a file for its rows as JSON, names of
+  // rows (none: all), whether a claim that fails makes the bench fail, and texts whose steps
+  // alone are looked at besides.
   std::vector<std::string> models;
   std::string data_file;
+  std::vector<std::string> only;
+  bool check = false;
+  std::optional<uint32_t> more_texts;
 };
 
 // A client of one real daemon over one path, with a namespace whose pages are one part each.

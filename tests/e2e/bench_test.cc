@@ -17,6 +17,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr Nanos kBenchLimit = 100 * kSecond;
 
@@ -54,10 +55,21 @@ TEST(BenchTest, QualityHasARowOfEachCodecAndPolicy) {
   const auto outcome = Bench({"quality", "--smoke", "--json"});
   FB_ASSERT_OK(outcome);
   ASSERT_EQ(outcome->exit_code, 0) << outcome->output;
-  for (const char* row : {"\"codec\": \"raw\"", "\"codec\": \"int4\"", "\"policy\": \"streaming\"",
-                          "\"policy\": \"h2o\"", "\"policy\": \"snapkv\"", "\"deciles\": ["}) {
+  for (const char* row :
+       {"\"codec\": \"raw\"", "\"codec\": \"int4\"", "\"codec\": \"uniform_4.5b\"",
+        "\"policy\": \"streaming\"", "\"policy\": \"h2o\"", "\"policy\": \"snapkv\"",
+        "\"deciles\": [", "\"claim\": \"uniform_2.2b beside kivi2: KL\""}) {
     EXPECT_THAT(outcome->output, HasSubstr(row));
   }
+}
+
+TEST(BenchTest, RowsCanBeChosenAndAnUnknownOneIsAnError) {
+  const auto outcome = Bench({"quality", "--smoke", "--check", "--only=int8,int9", "--json"});
+  FB_ASSERT_OK(outcome);
+  EXPECT_EQ(outcome->exit_code, 1);
+  EXPECT_THAT(outcome->output,
+              AllOf(HasSubstr("\"claim\": \"int8: KL\""), HasSubstr("no row is named int9"),
+                    Not(HasSubstr("\"codec\": \"raw\""))));
 }
 
 TEST(BenchTest, AModelThatIsNotThereIsAnError) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -20,8 +21,13 @@ struct SequenceQuality {
   std::vector<StepQuality> steps;  // of tokens from kPageTokens on: those that read a coded page
   std::vector<LayerQuality> layers;
   CodedBytes bytes;
-  uint32_t same_greedy_tokens = 0;  // of kGreedyTokens, before the first that differs
+  // Of kGreedyTokens, before the first that differs; a mean over the pages of a prefix.
+  std::optional<double> same_greedy_tokens;
 };
+
+// Steps, bytes, and attention's errors as they add up: in a fraction of the time.
+absl::StatusOr<SequenceQuality> EvaluateSteps(const examples::Checkpoint& model,
+                                              const Reference& reference, const Codec& codec);
 
 // Teacher-forced: each page is coded once it is full, the newest stays exact until then.
 absl::StatusOr<SequenceQuality> Evaluate(const examples::Checkpoint& model,

@@ -78,4 +78,22 @@ Interval BootstrapMean(absl::Span<const double> values) {
   return {Quantile(means, 0.025), Quantile(means, 0.975)};
 }
 
+Interval BootstrapDifference(absl::Span<const double> a, absl::Span<const double> b,
+                             double (*f)(double)) {
+  FB_CHECK(a.size() == b.size());
+  if (a.empty()) return {};
+  SeededRandom random(a.size());
+  std::vector<double> differences(kResamples);
+  std::vector<double> of_a(a.size()), of_b(b.size());
+  for (double& difference : differences) {
+    for (size_t i = 0; i < a.size(); ++i) {
+      const size_t drawn = random.Below(a.size());
+      of_a[i] = a[drawn];
+      of_b[i] = b[drawn];
+    }
+    difference = f(Mean(of_a)) - f(Mean(of_b));
+  }
+  return {Quantile(differences, 0.025), Quantile(differences, 0.975)};
+}
+
 }  // namespace forebay::bench

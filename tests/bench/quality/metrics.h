@@ -41,6 +41,10 @@ struct Interval {
 // the same interval. Of a single value: that value.
 Interval BootstrapMean(absl::Span<const double> values);
 
+// Of f(mean of a) - f(mean of b), likewise; a[i] and b[i] are drawn together. Requires as many.
+Interval BootstrapDifference(absl::Span<const double> a, absl::Span<const double> b,
+                             double (*f)(double));
+
 double Mean(absl::Span<const double> values);
 
 }  // namespace forebay::bench

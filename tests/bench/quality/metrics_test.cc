@@ -78,6 +78,19 @@ TEST(BootstrapTest, OneValueOrEqualOnesLeaveNoDoubt) {
   EXPECT_EQ(BootstrapMean({}).high, 0);
 }
 
+// Two rows that go up and down together differ by far less than either varies.
+TEST(BootstrapTest, DifferencesAreByPairs) {
+  const std::vector<double> a = {1, 5, 9, 13}, b = {1.1, 5.2, 9.1, 13.2};
+  const auto same = [](double x) { return x; };
+  const Interval interval = BootstrapDifference(a, b, same);
+  EXPECT_GE(interval.low, -0.2 - 1e-9);
+  EXPECT_LE(interval.high, -0.1 + 1e-9);
+  const Interval squares = BootstrapDifference(a, a, [](double x) { return x * x; });
+  EXPECT_EQ(squares.low, 0);
+  EXPECT_EQ(squares.high, 0);
+  EXPECT_EQ(BootstrapDifference({}, {}, same).high, 0);
+}
+
 // A uniform variable's mean of n has the deviation 0.2887 / sqrt(n): 95% lie within 1.96 of these.
 TEST(BootstrapTest, HasTheWidthOfTheNormalInterval) {
   std::vector<double> values(1000);

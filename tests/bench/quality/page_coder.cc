@@ -1,5 +1,6 @@
 #include "tests/bench/quality/page_coder.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "absl/types/span.h"
@@ -12,12 +13,7 @@ namespace {
 using examples::Checkpoint;
 using examples::PagedCache;
 
-KvLayout LayoutOf(const Checkpoint& model, bool split) {
-  KvLayout layout = KvLayout::Uniform(model.layer_count, model.kv_head_count, model.head_dim(),
-                                      DType::kBf16, kPageTokens, /*layers_per_part=*/1);
-  layout.split_key_value = split;
-  return layout;
-}
+constexpr uint32_t kPartBytesMin = 32 << 10;
 
 // Calls visit(layer, is_key, row, bytes of the row in the part) for each row of each plane.
 template <typename Visit>
@@ -69,6 +65,16 @@ void Scatter(PagedCache& cache, uint32_t page, const KvLayout& layout, const Par
 
 }  // namespace
 
+KvLayout PageLayout(const Checkpoint& model, bool split) {
+  const uint32_t layer_bytes = 2 * 2 * model.kv_dim() * kPageTokens;
+  const uint32_t parts = std::max(1u, model.layer_count * layer_bytes / kPartBytesMin);
+  KvLayout layout =
+      KvLayout::Uniform(model.layer_count, model.kv_head_count, model.head_dim(), DType::kBf16,
+                        kPageTokens, (model.layer_count + parts - 1) / parts);
+  layout.split_key_value = split;
+  return layout;
+}
+
 void CodedBytes::Add(const CodedBytes& other) {
   all.Add(other.all);
   keys.Add(other.keys);
@@ -77,7 +83,7 @@ void CodedBytes::Add(const CodedBytes& other) {
 }
 
 PageCoder::PageCoder(const Checkpoint& model, const Codec& codec)
-    : codec_(codec), layout_(LayoutOf(model, false)), split_(LayoutOf(model, true)) {}
+    : codec_(codec), layout_(PageLayout(model, false)), split_(PageLayout(model, true)) {}
 
 absl::Status PageCoder::Code(PagedCache& cache, uint32_t page, PageDamage* damage) const {
   std::vector<std::byte> payload;

@@ -26,13 +26,17 @@ struct CodedBytes {
       elements += other.elements;
     }
   };
-  Count all;      // a layer's keys and values in one part
+  Count all;      // keys and values in one part
   Count keys;     // in parts of their own
   Count values;   // likewise
   Count headers;  // of the frames of `all`
 
   void Add(const CodedBytes& other);
 };
+
+// Pages of a model: bf16, in parts of as many layers as make 32 KiB, since a part that is smaller
+// than any pool's would be measured by its headers. `split`: keys and values apart.
+KvLayout PageLayout(const examples::Checkpoint& model, bool split);
 
 // What coding did to a page, for each layer.
 struct PageDamage {
@@ -41,7 +45,7 @@ struct PageDamage {
   std::vector<RelativeError> values;
 };
 
-// Sends pages of a cache through a codec and back: bf16, 64 tokens, a layer a part.
+// Sends pages of a cache through a codec and back, in the parts of PageLayout.
 //
 // Borrows  model and codec.
 class PageCoder {

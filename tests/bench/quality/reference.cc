@@ -80,7 +80,7 @@ std::vector<uint32_t> SampleText(const Checkpoint& model, uint32_t tokens, uint6
   return text;
 }
 
-Reference ComputeReference(const Checkpoint& model, std::vector<uint32_t> tokens) {
+Reference ComputeReference(const Checkpoint& model, std::vector<uint32_t> tokens, bool greedy) {
   FB_CHECK(tokens.size() % kPageTokens == 0 && tokens.size() >= 2 * kPageTokens);
   const auto token_count = static_cast<uint32_t>(tokens.size());
   Reference reference{std::move(tokens), MakeCache(model, token_count), {}, {}, {}, {}};
@@ -96,17 +96,16 @@ Reference ComputeReference(const Checkpoint& model, std::vector<uint32_t> tokens
     Append(logits, &reference.logits);
   };
   Inference(model, reference.cache).Forward(reference.tokens, 0, hooks);
-  PagedCache cache = reference.cache;
-  reference.greedy = ContinueGreedily(model, reference, cache);
+  for (uint32_t at = kPageTokens; greedy && at < token_count; at += kPageTokens) {
+    reference.greedy.push_back(ContinueGreedily(model, reference.cache, at, reference.tokens[at]));
+  }
   return reference;
 }
 
-std::vector<uint32_t> ContinueGreedily(const Checkpoint& model, const Reference& reference,
-                                       PagedCache& cache) {
+std::vector<uint32_t> ContinueGreedily(const Checkpoint& model, PagedCache cache, uint32_t position,
+                                       uint32_t token) {
   Inference inference(model, cache);
   const ForwardHooks hooks = Bf16Hooks(model, cache);
-  uint32_t position = reference.prefix_tokens();
-  uint32_t token = reference.tokens[position];
   std::vector<uint32_t> greedy;
   while (greedy.size() < kGreedyTokens) {
     token = Inference::Greedy(inference.Forward({&token, 1}, position++, hooks));

@@ -32,18 +32,19 @@ struct Reference {
   std::vector<float> logits;                // [token][vocabulary]
   std::vector<std::vector<float>> queries;  // [layer][token][dim]
   std::vector<std::vector<float>> outputs;  // of attention, likewise
-  // What follows greedily after the first prefix_tokens() and one more.
-  std::vector<uint32_t> greedy;
-
-  uint32_t prefix_tokens() const { return static_cast<uint32_t>(tokens.size()) - kGreedyTokens; }
+  // What follows greedily after each page but the last, and the first token of the next one; empty
+  // where nobody asked.
+  std::vector<std::vector<uint32_t>> greedy;
 };
 
 // Requires whole pages of tokens, at least two.
-Reference ComputeReference(const examples::Checkpoint& model, std::vector<uint32_t> tokens);
+Reference ComputeReference(const examples::Checkpoint& model, std::vector<uint32_t> tokens,
+                           bool greedy = true);
 
-// kGreedyTokens tokens after `cache`, which holds the first prefix_tokens() of the text; tokens
-// after these are overwritten.
+// kGreedyTokens tokens after `token`, which stands at `position` behind what `cache` holds.
+// Requires room for them.
 std::vector<uint32_t> ContinueGreedily(const examples::Checkpoint& model,
-                                       const Reference& reference, examples::PagedCache& cache);
+                                       examples::PagedCache cache, uint32_t position,
+                                       uint32_t token);
 
 }  // namespace forebay::bench

@@ -68,9 +68,9 @@ QualityRow Summarize(absl::Span<const SequenceQuality> texts, uint64_t text_toke
   row.text_tokens = text_tokens;
   StepMeans all;
   std::array<StepMeans, 10> deciles;
-  std::vector<double> kls, kl_of_text, nll_more_of_text, nlls, same_greedy;
+  std::vector<double> kls, nlls, kl_of_text, nll_more_of_text;
   for (const SequenceQuality& text : texts) {
-    std::vector<double> kl, nll_more;
+    std::vector<double> kl, nll_more, top1;
     const uint64_t first = text_tokens - 1 - text.steps.size();
     for (size_t i = 0; i < text.steps.size(); ++i) {
       const StepQuality& step = text.steps[i];
@@ -78,12 +78,20 @@ QualityRow Summarize(absl::Span<const SequenceQuality> texts, uint64_t text_toke
       deciles[(first + i) * 10 / text_tokens].Add(step);
       kl.push_back(step.kl);
       nll_more.push_back(step.nll - step.nll_reference);
+      top1.push_back(step.same_top ? 1 : 0);
       nlls.push_back(step.nll_reference);
     }
     kls.insert(kls.end(), kl.begin(), kl.end());
     kl_of_text.push_back(Mean(kl));
     nll_more_of_text.push_back(Mean(nll_more));
-    same_greedy.push_back(text.same_greedy_tokens);
+    for (size_t at = 0; at < kl.size(); at += kPageTokens) {
+      row.samples.kl.push_back(Mean(absl::MakeSpan(kl).subspan(at, kPageTokens)));
+      row.samples.nll_more.push_back(Mean(absl::MakeSpan(nll_more).subspan(at, kPageTokens)));
+      row.samples.top1.push_back(Mean(absl::MakeSpan(top1).subspan(at, kPageTokens)));
+    }
+    if (text.same_greedy_tokens.has_value()) {
+      row.samples.same_greedy.push_back(*text.same_greedy_tokens);
+    }
     row.bytes.Add(text.bytes);
     row.layers.resize(text.layers.size());
     for (size_t layer = 0; layer < text.layers.size(); ++layer) {
@@ -102,7 +110,7 @@ QualityRow Summarize(absl::Span<const SequenceQuality> texts, uint64_t text_toke
   const Interval nll_more = BootstrapMean(nll_more_of_text);
   row.ppl_interval = {std::exp(nll_more.low), std::exp(nll_more.high)};
   row.ppl = std::exp(Mean(nlls));
-  row.same_greedy_tokens = Mean(same_greedy);
+  row.same_greedy_tokens = Mean(row.samples.same_greedy);
   return row;
 }
 

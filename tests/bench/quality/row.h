@@ -28,6 +28,8 @@ struct QualityRow {
     uint64_t count = 0;
     double kl = 0;
     double top1 = 0;
+    // To the exact cache's: the better the nearer to 1. On texts that the model drew itself the
+    // mean of its logarithm is the mean KL; what it shows beyond is the texts' noise.
     double ppl_ratio = 0;
   };
   Steps steps;
@@ -38,11 +40,23 @@ struct QualityRow {
   double ppl = 0;  // of the exact cache
   double same_greedy_tokens = 0;
 
+  // For comparisons of rows by pairs. By page, since a few texts say little of what chance does:
+  // the tokens that happened to be drawn are most of it, and those of one page know nothing of
+  // another's.
+  struct Samples {
+    std::vector<double> kl;        // mean of each page of steps
+    std::vector<double> nll_more;  // than with the exact cache: the log of the perplexity ratio
+    std::vector<double> top1;
+    std::vector<double> same_greedy;  // of each text
+  };
+  Samples samples;
+
   std::optional<NeedleShares> needles;        // dropped or coded before the question
   std::optional<NeedleShares> needles_asked;  // dropped after it
 };
 
-// Means over texts of `text_tokens`, whose steps end with the last but one token.
+// Means over texts, each column over those that have it, of `text_tokens`, whose steps end with the
+// last but one token.
 QualityRow Summarize(absl::Span<const SequenceQuality> texts, uint64_t text_tokens);
 
 std::string CodecTableHead();

@@ -12,7 +12,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // Of 20 tokens the steps of the last 10 but one: 9 of them from position 10 on.
-SequenceQuality Text(double kl, double nll_more, uint32_t same_greedy) {
+SequenceQuality Text(double kl, double nll_more, std::optional<double> same_greedy) {
   SequenceQuality text;
   for (int i = 0; i < 9; ++i) text.steps.push_back({kl, 1.0, 1.0 + nll_more, i != 0});
   text.layers.resize(2);
@@ -38,6 +38,12 @@ TEST(SummarizeTest, MeansOverTextsLayersAndPositions) {
   EXPECT_EQ(row.layers[0].key.value(), 0);
   EXPECT_EQ(row.layers[1].key.value(), 0.5);
   EXPECT_EQ(row.all_layers.key.value(), 0.5);
+}
+
+TEST(SummarizeTest, TextsOfStepsAloneCountWhereTheyHaveFigures) {
+  const QualityRow row = Summarize({Text(0.1, 0.2, 10), Text(0.3, 0.4, std::nullopt)}, 20);
+  EXPECT_NEAR(row.steps.kl, 0.2, 1e-12);
+  EXPECT_EQ(row.same_greedy_tokens, 10);
 }
 
 // Position 10 of 20 begins the sixth tenth; the step of position 10 is the one that differs in top.
