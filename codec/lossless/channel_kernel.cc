@@ -68,30 +68,30 @@ size_t CountLanes() { return SIZE_MAX; }
 // Adds how often each of `symbols` occurs in whole vectors of `bytes`.
 void CountKnownHere(const uint8_t* bytes, size_t count, const uint8_t* symbols, size_t symbol_count,
                     uint64_t* counts) {
-  constexpr hn::CappedTag<uint8_t, 64> wide;
-  constexpr hn::Repartition<uint64_t, hn::CappedTag<uint8_t, 64> > sums_of;
-  const size_t lanes = hn::Lanes(wide);
+  // Vectors of 64 bytes would slow the clock of all that follows.
+  constexpr hn::Repartition<uint64_t, D8> sums_of;
+  const size_t lanes = hn::Lanes(d8);
   for (size_t s = 0; s < symbol_count; ++s) {
-    const auto symbol = hn::Set(wide, symbols[s]);
+    const auto symbol = hn::Set(d8, symbols[s]);
     auto sums = hn::Zero(sums_of);
     for (size_t i = 0; i < count;) {
       // A lane of a byte counts no further.
       const size_t end = std::min(count, i + 255 * lanes);
-      auto found = hn::Zero(wide);
+      auto found = hn::Zero(d8);
       for (; i < end; i += lanes) {
-        const auto is_symbol = hn::Eq(hn::LoadU(wide, bytes + i), symbol);
-        found = hn::Sub(found, hn::VecFromMask(wide, is_symbol));
+        const auto is_symbol = hn::Eq(hn::LoadU(d8, bytes + i), symbol);
+        found = hn::Sub(found, hn::VecFromMask(d8, is_symbol));
       }
       sums = hn::Add(sums, hn::SumsOf8(found));
     }
-    alignas(64) uint64_t sum[8] = {};
+    uint64_t sum[4] = {};
     hn::StoreU(sums, sums_of, sum);
     for (const uint64_t part : sum) counts[symbols[s]] += part;
   }
 }
 
 // A multiple of this many bytes is counted.
-size_t CountLanes() { return hn::Lanes(hn::CappedTag<uint8_t, 64>()); }
+size_t CountLanes() { return hn::Lanes(d8); }
 
 #endif
 
