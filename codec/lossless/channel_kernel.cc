@@ -65,33 +65,54 @@ size_t CountLanes() { return SIZE_MAX; }
 
 #else
 
+// One more in each lane that has the symbol.
+HWY_INLINE hn::VFromD<D8> Counted(hn::VFromD<D8> found, hn::VFromD<D8> bytes,
+                                  hn::VFromD<D8> symbol) {
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+  // Not into a mask of AVX-512, which is slow to come back.
+  return hn::VFromD<D8>{_mm256_sub_epi8(found.raw, _mm256_cmpeq_epi8(bytes.raw, symbol.raw))};
+#else
+  return hn::Sub(found, hn::VecFromMask(d8, hn::Eq(bytes, symbol)));
+#endif
+}
+
 // Adds how often each of `symbols` occurs in whole vectors of `bytes`.
 void CountKnownHere(const uint8_t* bytes, size_t count, const uint8_t* symbols, size_t symbol_count,
                     uint64_t* counts) {
-  constexpr hn::CappedTag<uint8_t, 64> wide;
-  constexpr hn::Repartition<uint64_t, hn::CappedTag<uint8_t, 64> > sums_of;
-  const size_t lanes = hn::Lanes(wide);
-  for (size_t s = 0; s < symbol_count; ++s) {
-    const auto symbol = hn::Set(wide, symbols[s]);
-    auto sums = hn::Zero(sums_of);
+  // Vectors of 64 bytes would slow the clock of all that follows.
+  constexpr hn::Repartition<uint64_t, D8> sums_of;
+  const size_t lanes = hn::Lanes(d8);
+  constexpr size_t kAtOnce = 4;  // symbols for each load
+  for (size_t s = 0; s < symbol_count; s += kAtOnce) {
+    const size_t last = symbol_count - 1;
+    const auto symbol0 = hn::Set(d8, symbols[s]);
+    const auto symbol1 = hn::Set(d8, symbols[std::min(s + 1, last)]);
+    const auto symbol2 = hn::Set(d8, symbols[std::min(s + 2, last)]);
+    const auto symbol3 = hn::Set(d8, symbols[std::min(s + 3, last)]);
+    const auto zero = hn::Zero(d8);
+    uint64_t sums[kAtOnce] = {};
     for (size_t i = 0; i < count;) {
       // A lane of a byte counts no further.
       const size_t end = std::min(count, i + 255 * lanes);
-      auto found = hn::Zero(wide);
+      auto found0 = zero, found1 = zero, found2 = zero, found3 = zero;
       for (; i < end; i += lanes) {
-        const auto is_symbol = hn::Eq(hn::LoadU(wide, bytes + i), symbol);
-        found = hn::Sub(found, hn::VecFromMask(wide, is_symbol));
+        const auto of_bytes = hn::LoadU(d8, bytes + i);
+        found0 = Counted(found0, of_bytes, symbol0);
+        found1 = Counted(found1, of_bytes, symbol1);
+        found2 = Counted(found2, of_bytes, symbol2);
+        found3 = Counted(found3, of_bytes, symbol3);
       }
-      sums = hn::Add(sums, hn::SumsOf8(found));
+      sums[0] += hn::GetLane(hn::SumOfLanes(sums_of, hn::SumsOf8(found0)));
+      sums[1] += hn::GetLane(hn::SumOfLanes(sums_of, hn::SumsOf8(found1)));
+      sums[2] += hn::GetLane(hn::SumOfLanes(sums_of, hn::SumsOf8(found2)));
+      sums[3] += hn::GetLane(hn::SumOfLanes(sums_of, hn::SumsOf8(found3)));
     }
-    alignas(64) uint64_t sum[8] = {};
-    hn::StoreU(sums, sums_of, sum);
-    for (const uint64_t part : sum) counts[symbols[s]] += part;
+    for (size_t k = 0; k < kAtOnce && s + k <= last; ++k) counts[symbols[s + k]] += sums[k];
   }
 }
 
 // A multiple of this many bytes is counted.
-size_t CountLanes() { return hn::Lanes(hn::CappedTag<uint8_t, 64>()); }
+size_t CountLanes() { return hn::Lanes(d8); }
 
 #endif
 
