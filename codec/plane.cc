@@ -9,7 +9,7 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "codec/lossless/exponent_split.h"
-#include "codec/plane_kernel.h"
+#include "codec/plane_kernel/plane_kernel.h"
 #include "codec/plane_outliers.h"
 #include "codec/steps/compact_scale.h"
 

@@ -1,4 +1,31 @@
-// Part of codec/plane_kernel.cc. Hadamard transforms of rows (codec/steps/hadamard.h).
+// Hadamard transforms of rows (codec/steps/hadamard.h).
+
+#include <algorithm>
+#include <memory>
+
+#include "codec/plane_kernel/elements.h"
+#include "codec/plane_kernel/plane_kernel.h"
+#include "codec/plane_kernel/units.h"
+#include "codec/steps/hadamard.h"
+
+// Compiled once for each instruction set that Highway knows of.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "codec/plane_kernel/rotation.cc"
+#include <hwy/foreach_target.h>
+//
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace forebay::plane_kernel {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// In this order: each needs those before it.
+// clang-format off
+#include "codec/plane_kernel/vectors.inc"
+#include "codec/plane_kernel/groups.inc"
+#include "codec/plane_kernel/ordered.inc"
+// clang-format on
 
 // Beyond these a row is not rotated: so that no sum of any block overflows, forth or back.
 constexpr float kRotatedForthMost = 0x1p64f;
@@ -168,3 +195,21 @@ bool RotateHere(const PlaneShape& shape, Rotation rotation, const uint8_t* from,
   return shape.dtype == DType::kBf16 ? RotateRows<Bf16>(shape, rotation, from, to, scratch)
                                      : RotateRows<Fp16>(shape, rotation, from, to, scratch);
 }
+
+}  // namespace HWY_NAMESPACE
+}  // namespace forebay::plane_kernel
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace forebay::plane_kernel {
+
+HWY_EXPORT(RotateHere);
+
+bool Rotate(const PlaneShape& shape, Rotation rotation, const uint8_t* from, uint8_t* to) {
+  if (shape.element_count() == 0) return true;
+  const auto block = std::make_unique_for_overwrite<float[]>(HadamardBlock(shape.dim));
+  return HWY_DYNAMIC_DISPATCH(RotateHere)(shape, rotation, from, to, block.get());
+}
+
+}  // namespace forebay::plane_kernel
+#endif

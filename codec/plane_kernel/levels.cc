@@ -1,48 +1,30 @@
-// Part of codec/plane_kernel.cc. Rows of codes that stand for levels at uneven distances.
+// Rows of codes that stand for levels at uneven distances.
 
-// ---- codes of a row, packed ----
+#include <algorithm>
 
-// Writes the codes of `count` elements as a string of bits: of_pair gives those of a Pair in the
-// low bytes of a CodePair, of_value that of a number.
-template <class T, int kBits, class OfPair, class OfValue>
-HWY_INLINE void PackRow(const uint8_t* raw, size_t element, size_t count,
-                        [[maybe_unused]] OfPair of_pair, OfValue of_value, uint8_t* to) {
-  constexpr size_t kBlock = 256;
-  alignas(32) uint8_t twos[kBlock / 2];  // two codes each
-  for (size_t begin = 0; begin < count; begin += kBlock) {
-    const size_t size = std::min(kBlock, count - begin);
-    size_t i = 0;
-#if FOREBAY_VECTORS
-    const auto mask = hn::Set(DI32(), (1 << 2 * kBits) - 1);
-    for (; i + PairLanes() <= size; i += PairLanes()) {
-      const CodePair codes = of_pair(LoadPair<T>(raw, element + begin + i));
-      const auto two = hn::And(hn::Or(codes.even, hn::ShiftLeft<kBits>(codes.odd)), mask);
-      hn::StoreU(hn::DemoteTo(DHalfBytes(), two), DHalfBytes(), twos + i / 2);
-    }
-#endif
-    for (; i < size; i += 2) {
-      const uint8_t even = of_value(T::Value(LoadWord(raw, element + begin + i)));
-      const uint8_t odd =
-          i + 1 < size ? of_value(T::Value(LoadWord(raw, element + begin + i + 1))) : uint8_t{0};
-      twos[i / 2] = static_cast<uint8_t>(even | odd << kBits);
-    }
-    for (i /= 2; i % 8 != 0; ++i) twos[i] = 0;
-    const size_t bytes = (size * kBits + 7) / 8;
-    for (size_t at = 0; at < bytes; at += 2 * kBits) {
-      uint64_t eight;
-      std::memcpy(&eight, twos + at / kBits * 4, sizeof(eight));
-      const uint64_t packed = PackedEight<2 * kBits>(eight);
-      if (at + 2 * kBits <= bytes) {
-        std::memcpy(to + at, &packed, 2 * kBits);
-      } else {
-        std::memcpy(to + at, &packed, bytes - at);
-      }
-    }
-    to += bytes;
-  }
-}
+#include "codec/plane_kernel/elements.h"
+#include "codec/plane_kernel/units.h"
+#include "codec/steps/level_quant.h"
 
-// ---- levels ----
+// Compiled once for each instruction set that Highway knows of.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "codec/plane_kernel/levels.cc"
+#include <hwy/foreach_target.h>
+//
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace forebay::plane_kernel {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// In this order: each needs those before it.
+// clang-format off
+#include "codec/plane_kernel/vectors.inc"
+#include "codec/plane_kernel/groups.inc"
+#include "codec/plane_kernel/ordered.inc"
+#include "codec/plane_kernel/packed_rows.inc"
+// clang-format on
 
 template <class T>
 HWY_INLINE float SumOfSquares(const uint8_t* raw, size_t element, size_t count, float factor) {
@@ -243,3 +225,64 @@ bool DecodeLevels(const PlaneFormat& format, const PlaneShape& shape, const Stre
   };
   return ForEachLevelGroup<kBits>(format, shape, from.codes, decode);
 }
+
+template <class T>
+bool EncodeLevelsAs(const PlaneFormat& format, const PlaneShape& shape, const uint8_t* raw,
+                    const StreamsToWrite& to) {
+  switch (format.kind) {
+    case PlaneKind::kLloyd4:
+      return EncodeLevels<T, 4>(format, shape, raw, to);
+    case PlaneKind::kLloyd3:
+      return EncodeLevels<T, 3>(format, shape, raw, to);
+    default:
+      return EncodeLevels<T, 2>(format, shape, raw, to);
+  }
+}
+
+template <class T>
+bool DecodeLevelsAs(const PlaneFormat& format, const PlaneShape& shape, const StreamsToRead& from,
+                    uint8_t* raw) {
+  switch (format.kind) {
+    case PlaneKind::kLloyd4:
+      return DecodeLevels<T, 4>(format, shape, from, raw);
+    case PlaneKind::kLloyd3:
+      return DecodeLevels<T, 3>(format, shape, from, raw);
+    default:
+      return DecodeLevels<T, 2>(format, shape, from, raw);
+  }
+}
+
+bool EncodeLevelsHere(const PlaneFormat& format, const PlaneShape& shape, const uint8_t* raw,
+                      const StreamsToWrite& to) {
+  return shape.dtype == DType::kBf16 ? EncodeLevelsAs<Bf16>(format, shape, raw, to)
+                                     : EncodeLevelsAs<Fp16>(format, shape, raw, to);
+}
+
+bool DecodeLevelsHere(const PlaneFormat& format, const PlaneShape& shape, const StreamsToRead& from,
+                      uint8_t* raw) {
+  return shape.dtype == DType::kBf16 ? DecodeLevelsAs<Bf16>(format, shape, from, raw)
+                                     : DecodeLevelsAs<Fp16>(format, shape, from, raw);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace forebay::plane_kernel
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace forebay::plane_kernel {
+
+HWY_EXPORT(EncodeLevelsHere);
+HWY_EXPORT(DecodeLevelsHere);
+
+bool EncodeLevels(const PlaneFormat& format, const PlaneShape& shape, const uint8_t* raw,
+                  const StreamsToWrite& to) {
+  return HWY_DYNAMIC_DISPATCH(EncodeLevelsHere)(format, shape, raw, to);
+}
+
+bool DecodeLevels(const PlaneFormat& format, const PlaneShape& shape, const StreamsToRead& from,
+                  uint8_t* raw) {
+  return HWY_DYNAMIC_DISPATCH(DecodeLevelsHere)(format, shape, from, raw);
+}
+
+}  // namespace forebay::plane_kernel
+#endif

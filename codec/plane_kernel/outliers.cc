@@ -1,4 +1,31 @@
-// Part of codec/plane_kernel.cc. Which elements are stored apart (codec/plane.h), and what is left.
+// Which elements are stored apart (codec/plane.h), and what is left.
+
+#include <algorithm>
+#include <memory>
+
+#include "codec/plane_kernel/elements.h"
+#include "codec/plane_kernel/plane_kernel.h"
+#include "codec/plane_kernel/units.h"
+#include "codec/plane_outliers.h"
+
+// Compiled once for each instruction set that Highway knows of.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "codec/plane_kernel/outliers.cc"
+#include <hwy/foreach_target.h>
+//
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace forebay::plane_kernel {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// In this order: each needs those before it.
+// clang-format off
+#include "codec/plane_kernel/vectors.inc"
+#include "codec/plane_kernel/groups.inc"
+#include "codec/plane_kernel/ordered.inc"
+// clang-format on
 
 // The ends of a vector: keys whose order is that by which outliers are ranked, the first of equal
 // ones before the others.
@@ -230,3 +257,24 @@ bool TakeOutliersHere(const PlaneFormat& format, const PlaneShape& shape, uint8_
   return shape.dtype == DType::kBf16 ? TakeOutliersAs<Bf16>(format, shape, dense, outliers, keys)
                                      : TakeOutliersAs<Fp16>(format, shape, dense, outliers, keys);
 }
+
+}  // namespace HWY_NAMESPACE
+}  // namespace forebay::plane_kernel
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace forebay::plane_kernel {
+
+HWY_EXPORT(TakeOutliersHere);
+
+bool TakeOutliers(const PlaneFormat& format, const PlaneShape& shape, const uint8_t* raw,
+                  uint8_t* dense, uint8_t* outliers) {
+  if (shape.element_count() == 0) return true;
+  std::memcpy(dense, raw, shape.raw_bytes());
+  const auto keys =
+      std::make_unique_for_overwrite<int16_t[]>(OutlierVectorsOf(format, shape).length);
+  return HWY_DYNAMIC_DISPATCH(TakeOutliersHere)(format, shape, dense, outliers, keys.get());
+}
+
+}  // namespace forebay::plane_kernel
+#endif

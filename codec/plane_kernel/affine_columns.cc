@@ -1,4 +1,28 @@
-// Part of codec/plane_kernel.cc. Columns of affine INT4 and INT2.
+// Columns of affine INT4 and INT2.
+
+#include <algorithm>
+#include <type_traits>
+
+#include "codec/plane_kernel/elements.h"
+#include "codec/plane_kernel/units.h"
+
+// Compiled once for each instruction set that Highway knows of.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "codec/plane_kernel/affine_columns.cc"
+#include <hwy/foreach_target.h>
+//
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace forebay::plane_kernel {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// In this order: each needs those before it.
+// clang-format off
+#include "codec/plane_kernel/vectors.inc"
+#include "codec/plane_kernel/groups.inc"
+// clang-format on
 
 // The tokens of one group, for some heads.
 struct ColumnGroup {
@@ -49,7 +73,8 @@ HWY_INLINE bool ForEachColumnGroup(const PlaneFormat& format, const PlaneShape& 
       const size_t token = g * length;
       const ColumnGroup group{g,     count,
                               token, std::min(length, coded - token),
-                              head,  std::min<size_t>(heads, shape.heads - head), coded};
+                              head,  std::min<size_t>(heads, shape.heads - head),
+                              coded};
       if (!visit(group)) return false;
     }
   }
@@ -375,9 +400,8 @@ HWY_INLINE bool ForEachColumn(const PlaneFormat& format, const PlaneShape& shape
 }
 
 template <class T, int kBits>
-bool EncodeAffine(const PlaneFormat& format, const PlaneShape& shape, const uint8_t* raw,
-                  const StreamsToWrite& to) {
-  if (format.axis == GroupAxis::kRow) return EncodeAffineRows<T, kBits>(format, shape, raw, to);
+bool EncodeAffineColumns(const PlaneFormat& format, const PlaneShape& shape, const uint8_t* raw,
+                         const StreamsToWrite& to) {
   return ForEachColumn<kBits>(
       format, shape,
       [&]([[maybe_unused]] const ColumnGroup& group, [[maybe_unused]] size_t begin,
@@ -394,9 +418,8 @@ bool EncodeAffine(const PlaneFormat& format, const PlaneShape& shape, const uint
 }
 
 template <class T, int kBits>
-bool DecodeAffine(const PlaneFormat& format, const PlaneShape& shape, const StreamsToRead& from,
-                  uint8_t* raw) {
-  if (format.axis == GroupAxis::kRow) return DecodeAffineRows<T, kBits>(format, shape, from, raw);
+bool DecodeAffineColumns(const PlaneFormat& format, const PlaneShape& shape,
+                         const StreamsToRead& from, uint8_t* raw) {
   return ForEachColumn<kBits>(
       format, shape,
       [&]([[maybe_unused]] const ColumnGroup& group, [[maybe_unused]] size_t begin,
@@ -411,3 +434,52 @@ bool DecodeAffine(const PlaneFormat& format, const PlaneShape& shape, const Stre
         return DecodeColumn<T, kBits>(format, shape, from, place, channel, raw);
       });
 }
+
+template <class T>
+bool EncodeAffineColumnsAs(const PlaneFormat& format, const PlaneShape& shape, const uint8_t* raw,
+                           const StreamsToWrite& to) {
+  return format.kind == PlaneKind::kInt4 ? EncodeAffineColumns<T, 4>(format, shape, raw, to)
+                                         : EncodeAffineColumns<T, 2>(format, shape, raw, to);
+}
+
+template <class T>
+bool DecodeAffineColumnsAs(const PlaneFormat& format, const PlaneShape& shape,
+                           const StreamsToRead& from, uint8_t* raw) {
+  return format.kind == PlaneKind::kInt4 ? DecodeAffineColumns<T, 4>(format, shape, from, raw)
+                                         : DecodeAffineColumns<T, 2>(format, shape, from, raw);
+}
+
+bool EncodeAffineColumnsHere(const PlaneFormat& format, const PlaneShape& shape, const uint8_t* raw,
+                             const StreamsToWrite& to) {
+  return shape.dtype == DType::kBf16 ? EncodeAffineColumnsAs<Bf16>(format, shape, raw, to)
+                                     : EncodeAffineColumnsAs<Fp16>(format, shape, raw, to);
+}
+
+bool DecodeAffineColumnsHere(const PlaneFormat& format, const PlaneShape& shape,
+                             const StreamsToRead& from, uint8_t* raw) {
+  return shape.dtype == DType::kBf16 ? DecodeAffineColumnsAs<Bf16>(format, shape, from, raw)
+                                     : DecodeAffineColumnsAs<Fp16>(format, shape, from, raw);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace forebay::plane_kernel
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace forebay::plane_kernel {
+
+HWY_EXPORT(EncodeAffineColumnsHere);
+HWY_EXPORT(DecodeAffineColumnsHere);
+
+bool EncodeAffineColumns(const PlaneFormat& format, const PlaneShape& shape, const uint8_t* raw,
+                         const StreamsToWrite& to) {
+  return HWY_DYNAMIC_DISPATCH(EncodeAffineColumnsHere)(format, shape, raw, to);
+}
+
+bool DecodeAffineColumns(const PlaneFormat& format, const PlaneShape& shape,
+                         const StreamsToRead& from, uint8_t* raw) {
+  return HWY_DYNAMIC_DISPATCH(DecodeAffineColumnsHere)(format, shape, from, raw);
+}
+
+}  // namespace forebay::plane_kernel
+#endif

@@ -1,5 +1,32 @@
-// Part of codec/plane_kernel.cc. Affine groups whose scales and zeros are a byte each. They are
-// only written here: who reads widens them and goes on as with fp32.
+// Affine groups whose scales and zeros are a byte each. They are only written here: who reads
+// widens them and goes on as with fp32.
+
+#include <algorithm>
+
+#include "codec/plane_kernel/elements.h"
+#include "codec/plane_kernel/units.h"
+#include "codec/steps/compact_scale.h"
+#include "codec/steps/level_quant.h"
+
+// Compiled once for each instruction set that Highway knows of.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "codec/plane_kernel/compact.cc"
+#include <hwy/foreach_target.h>
+//
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace forebay::plane_kernel {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// In this order: each needs those before it.
+// clang-format off
+#include "codec/plane_kernel/vectors.inc"
+#include "codec/plane_kernel/groups.inc"
+#include "codec/plane_kernel/ordered.inc"
+#include "codec/plane_kernel/packed_rows.inc"
+// clang-format on
 
 // What codes are computed with.
 struct CompactParams {
@@ -314,3 +341,33 @@ bool EncodeCompact(const PlaneFormat& format, const PlaneShape& shape, const uin
   }
   return true;
 }
+
+template <class T>
+bool EncodeCompactAs(const PlaneFormat& format, const PlaneShape& shape, const uint8_t* raw,
+                     const StreamsToWrite& to) {
+  return format.kind == PlaneKind::kInt4 ? EncodeCompact<T, 4>(format, shape, raw, to)
+                                         : EncodeCompact<T, 2>(format, shape, raw, to);
+}
+
+bool EncodeCompactHere(const PlaneFormat& format, const PlaneShape& shape, const uint8_t* raw,
+                       const StreamsToWrite& to) {
+  return shape.dtype == DType::kBf16 ? EncodeCompactAs<Bf16>(format, shape, raw, to)
+                                     : EncodeCompactAs<Fp16>(format, shape, raw, to);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace forebay::plane_kernel
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace forebay::plane_kernel {
+
+HWY_EXPORT(EncodeCompactHere);
+
+bool EncodeCompact(const PlaneFormat& format, const PlaneShape& shape, const uint8_t* raw,
+                   const StreamsToWrite& to) {
+  return HWY_DYNAMIC_DISPATCH(EncodeCompactHere)(format, shape, raw, to);
+}
+
+}  // namespace forebay::plane_kernel
+#endif

@@ -1,4 +1,28 @@
-// Part of codec/plane_kernel.cc. Rows of affine INT4 and INT2.
+// Rows of affine INT4 and INT2.
+
+#include <algorithm>
+
+#include "codec/plane_kernel/elements.h"
+#include "codec/plane_kernel/units.h"
+
+// Compiled once for each instruction set that Highway knows of.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "codec/plane_kernel/affine_rows.cc"
+#include <hwy/foreach_target.h>
+//
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace forebay::plane_kernel {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// In this order: each needs those before it.
+// clang-format off
+#include "codec/plane_kernel/vectors.inc"
+#include "codec/plane_kernel/groups.inc"
+#include "codec/plane_kernel/tables.inc"
+// clang-format on
 
 // The zeros and the inverses of the scales of groups.
 struct RowParams {
@@ -195,3 +219,52 @@ bool DecodeAffineRows(const PlaneFormat& format, const PlaneShape& shape, const 
         return true;
       });
 }
+
+template <class T>
+bool EncodeAffineRowsAs(const PlaneFormat& format, const PlaneShape& shape, const uint8_t* raw,
+                        const StreamsToWrite& to) {
+  return format.kind == PlaneKind::kInt4 ? EncodeAffineRows<T, 4>(format, shape, raw, to)
+                                         : EncodeAffineRows<T, 2>(format, shape, raw, to);
+}
+
+template <class T>
+bool DecodeAffineRowsAs(const PlaneFormat& format, const PlaneShape& shape,
+                        const StreamsToRead& from, uint8_t* raw) {
+  return format.kind == PlaneKind::kInt4 ? DecodeAffineRows<T, 4>(format, shape, from, raw)
+                                         : DecodeAffineRows<T, 2>(format, shape, from, raw);
+}
+
+bool EncodeAffineRowsHere(const PlaneFormat& format, const PlaneShape& shape, const uint8_t* raw,
+                          const StreamsToWrite& to) {
+  return shape.dtype == DType::kBf16 ? EncodeAffineRowsAs<Bf16>(format, shape, raw, to)
+                                     : EncodeAffineRowsAs<Fp16>(format, shape, raw, to);
+}
+
+bool DecodeAffineRowsHere(const PlaneFormat& format, const PlaneShape& shape,
+                          const StreamsToRead& from, uint8_t* raw) {
+  return shape.dtype == DType::kBf16 ? DecodeAffineRowsAs<Bf16>(format, shape, from, raw)
+                                     : DecodeAffineRowsAs<Fp16>(format, shape, from, raw);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace forebay::plane_kernel
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace forebay::plane_kernel {
+
+HWY_EXPORT(EncodeAffineRowsHere);
+HWY_EXPORT(DecodeAffineRowsHere);
+
+bool EncodeAffineRows(const PlaneFormat& format, const PlaneShape& shape, const uint8_t* raw,
+                      const StreamsToWrite& to) {
+  return HWY_DYNAMIC_DISPATCH(EncodeAffineRowsHere)(format, shape, raw, to);
+}
+
+bool DecodeAffineRows(const PlaneFormat& format, const PlaneShape& shape, const StreamsToRead& from,
+                      uint8_t* raw) {
+  return HWY_DYNAMIC_DISPATCH(DecodeAffineRowsHere)(format, shape, from, raw);
+}
+
+}  // namespace forebay::plane_kernel
+#endif
