@@ -149,7 +149,7 @@ TEST(LlmCompressor2117Test, ScalesThatAreNoneAreRefusedWhereTheyAreRead) {
   Buffer raw = CacheBytes(OneHead().Parts()[0], 5);
   raw.resize(Shape().raw_bytes());
   constexpr float kNone[] = {std::numeric_limits<float>::quiet_NaN(),
-                             std::numeric_limits<float>::infinity(), -1.0f, 0.0f};
+                             std::numeric_limits<float>::infinity(), -1.0f};
   for (const auto kind : {PlaneKind::kFp8E4M3, PlaneKind::kInt8}) {
     const PlaneFormat format{kind, GroupAxis::kHead, 0, ScaleFormat::kFp32};
     for (const float scale : kNone) {
@@ -161,6 +161,16 @@ TEST(LlmCompressor2117Test, ScalesThatAreNoneAreRefusedWhereTheyAreRead) {
       EXPECT_THAT(DecodePlane(format, Shape(), &rest, absl::MakeSpan(back)),
                   HasCode(absl::StatusCode::kDataLoss))
           << format.ToString() << " by " << scale;
+    }
+    // 0 is that of zeros, and of nothing else.
+    Buffer payload(PlaneBytesMax(format, Shape()));
+    float scale = -1;
+    for (const float x : {0.0f, 0x1p-100f, 1.0f}) {
+      Buffer one(raw.size());
+      SetElement(DType::kBf16, one, 7, x);
+      ASSERT_TRUE(EncodePlane(format, Shape(), one, absl::MakeSpan(payload)).has_value());
+      std::memcpy(&scale, payload.data() + kPlane, sizeof(scale));
+      EXPECT_EQ(scale > 0, x > 0) << format.ToString() << " of " << x;
     }
   }
 }
