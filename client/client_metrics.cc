@@ -1,7 +1,6 @@
 #include "client/client_metrics.h"
 
 #include <string>
-#include <utility>
 
 namespace forebay {
 namespace {
@@ -46,22 +45,20 @@ ClientMetrics::ClientMetrics(MetricRegistry& registry, const std::vector<std::st
                                         "Raw bytes that fetches decoded.")),
       decode_ns(registry.AddCounter("forebay_client_decode_nanoseconds_total",
                                     "Time that decoding took.")) {
-  std::vector<std::string> codecs;
-  for (const auto& codec : CodecRegistry::Default().codecs()) {
-    if (!codec->identity()) codecs.emplace_back(codec->name());
-  }
-  codecs.emplace_back("uniform");  // with a dictionary, so that no registry has it
-  for (std::string& name : codecs) {
-    const MetricRegistry::Label labels[] = {{"codec", name}};
-    Counter& raw_bytes =
-        registry.AddCounter("forebay_client_encoded_bytes_total",
-                            "Raw bytes that publishing encoded, by codec.", labels);
-    Counter& payload_bytes =
-        registry.AddCounter("forebay_client_encoded_payload_bytes_total",
-                            "Payload bytes that they became, by codec.", labels);
-    Counter& ns = registry.AddCounter("forebay_client_encode_nanoseconds_total",
-                                      "Time that encoding took, by codec.", labels);
-    encodings_.push_back({std::move(name), raw_bytes, payload_bytes, ns});
+  // Uniform steps have a codec for each dictionary, of one name and in no registry.
+  std::vector<const Codec*> codecs = {*CodecRegistry::Default().Find(CodecId::kUniform)};
+  for (const auto& codec : CodecRegistry::Default().codecs()) codecs.push_back(codec.get());
+  for (const Codec* codec : codecs) {
+    if (codec->identity()) continue;
+    const MetricRegistry::Label labels[] = {{"codec", std::string(codec->name())}};
+    encodings_.push_back(
+        {codec,
+         registry.AddCounter("forebay_client_encoded_bytes_total",
+                             "Raw bytes that publishing encoded, by codec.", labels),
+         registry.AddCounter("forebay_client_encoded_payload_bytes_total",
+                             "Payload bytes that they became, by codec.", labels),
+         registry.AddCounter("forebay_client_encode_nanoseconds_total",
+                             "Time that encoding took, by codec.", labels)});
   }
   for (const std::string& daemon : daemons) {
     const MetricRegistry::Label labels[] = {{"daemon", daemon}};
@@ -74,7 +71,7 @@ ClientMetrics::ClientMetrics(MetricRegistry& registry, const std::vector<std::st
 void ClientMetrics::NoteEncode(const Codec& codec, uint64_t raw_bytes, uint64_t payload_bytes,
                                Nanos took) {
   for (Encoding& encoding : encodings_) {
-    if (encoding.codec != codec.name()) continue;
+    if (encoding.codec->name() != codec.name()) continue;
     encoding.raw_bytes.Add(raw_bytes);
     encoding.payload_bytes.Add(payload_bytes);
     encoding.ns.Add(static_cast<uint64_t>(took));

@@ -40,12 +40,12 @@ struct ClientMetrics {
 
  private:
   struct Encoding {
-    std::string codec;
+    const Codec* codec = nullptr;
     Counter& raw_bytes;
     Counter& payload_bytes;
     Counter& ns;
   };
-  std::vector<Encoding> encodings_;  // each codec that has one
+  std::vector<Encoding> encodings_;  // by codec of the registry
   std::vector<Gauge*> path_rates_;   // by daemon
 };
 

@@ -183,6 +183,28 @@ void AddChanges(SeedBuilder& seed, uint8_t changes) {
   for (uint8_t i = 0; i < changes; ++i) seed.Add(i).Add(uint32_t{999} * i).Add(uint8_t{1});
 }
 
+void RunMode(FuzzInput& input) {
+  switch (input.Take<uint8_t>() % kModes) {
+    case kStream: {
+      const size_t count = input.Below(65536);
+      DecodeStream(input.TakeRest(), count).IgnoreError();
+      break;
+    }
+    case kDamagedStream:
+      DamageStream(input);
+      break;
+    case kTable:
+      ReadTable(input);
+      break;
+    case kSplit:
+      SplitAny(input);
+      break;
+    default:
+      DamageSplit(input);
+      break;
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> Seeds() {
@@ -239,26 +261,7 @@ std::vector<std::string> Seeds() {
 }  // namespace forebay::fuzz
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
-  using namespace forebay::fuzz;
-  FuzzInput input(data, bytes);
-  switch (input.Take<uint8_t>() % kModes) {
-    case kStream: {
-      const size_t count = input.Below(65536);
-      DecodeStream(input.TakeRest(), count).IgnoreError();
-      break;
-    }
-    case kDamagedStream:
-      DamageStream(input);
-      break;
-    case kTable:
-      ReadTable(input);
-      break;
-    case kSplit:
-      SplitAny(input);
-      break;
-    default:
-      DamageSplit(input);
-      break;
-  }
+  forebay::fuzz::FuzzInput input(data, bytes);
+  forebay::fuzz::RunMode(input);
   return 0;
 }

@@ -198,6 +198,23 @@ void DamageDictionary(FuzzInput& input) {
   ReadDictionary(model, serialized);
 }
 
+void RunMode(FuzzInput& input) {
+  switch (input.Take<uint8_t>() % kModes) {
+    case kAnyDictionary:
+      AnyDictionary(input);
+      break;
+    case kDamagedDictionary:
+      DamageDictionary(input);
+      break;
+    case kAnyPayload:
+      AnyPayload(input);
+      break;
+    default:
+      DamagePayload(input);
+      break;
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> Seeds() {
@@ -244,21 +261,7 @@ std::vector<std::string> Seeds() {
 }  // namespace forebay::fuzz
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
-  using namespace forebay::fuzz;
-  FuzzInput input(data, bytes);
-  switch (input.Take<uint8_t>() % kModes) {
-    case kAnyDictionary:
-      AnyDictionary(input);
-      break;
-    case kDamagedDictionary:
-      DamageDictionary(input);
-      break;
-    case kAnyPayload:
-      AnyPayload(input);
-      break;
-    default:
-      DamagePayload(input);
-      break;
-  }
+  forebay::fuzz::FuzzInput input(data, bytes);
+  forebay::fuzz::RunMode(input);
   return 0;
 }

@@ -190,8 +190,14 @@ TEST(LMCache1817Test, SizesShrinkAndTheMetricsSayByWhom) {
               published->bytes);
     EXPECT_EQ(Metric(*client, "forebay_client_raw_fallback_parts_total"), 0u);
     // What the node holds: the payloads, and a header each.
-    const NodeStatus status = world.node(0).Status();
-    EXPECT_EQ(status.pages.frame_bytes, published->bytes + status.pages.frames * kFrameHeaderBytes);
+    int seen = 0;
+    for (const NamespaceSnapshot& of : world.node(0).Namespaces()) {
+      if (of.spec.model != "model") continue;
+      ++seen;
+      EXPECT_EQ(of.pages.frames, kPages * layout.Parts().size());
+      EXPECT_EQ(of.pages.frame_bytes, published->bytes + of.pages.frames * kFrameHeaderBytes);
+    }
+    EXPECT_EQ(seen, 1);
     const auto explained = client->core->ExplainCodecs(client->ns, source.bytes.size());
     FB_ASSERT_OK(explained);
     ASSERT_EQ(explained->size(), 1u);
@@ -217,12 +223,11 @@ TEST(LMCache2787Test, AStoreThatFailsIsToldAndCounted) {
   PublishOptions options;
   options.deadline = 100 * kMillisecond;
   const auto failed = client->Publish(Chain(client->root), source.view, options);
-  if (failed.ok()) {
-    EXPECT_EQ(failed->pages_stored, 0u);
-    EXPECT_EQ(failed->pages_refused, kPages);
-    EXPECT_FALSE(failed->first_error.ok());
-    EXPECT_GT(Metric(*client, "forebay_client_publish_parts_refused_total"), 0u);
-  }
+  FB_ASSERT_OK(failed);
+  EXPECT_EQ(failed->pages_stored, 0u);
+  EXPECT_EQ(failed->pages_refused, kPages);
+  EXPECT_FALSE(failed->first_error.ok());
+  EXPECT_GT(Metric(*client, "forebay_client_publish_parts_refused_total"), 0u);
   EXPECT_EQ(Metric(*client, "forebay_client_publish_bytes_total"), bytes);
 }
 
@@ -254,9 +259,9 @@ TEST(LMCache2409Test, WhatWasFetchedIsTheReadersWhateverIsEvicted) {
   EXPECT_EQ(reader->Pages(keys), 0u);
   EngineMemory again(layout, kPages);
   const auto fetched = reader->Fetch(*hit, again.view);
-  if (fetched.ok()) {
-    EXPECT_EQ(fetched->page_count, 0u);
-  }
+  FB_ASSERT_OK(fetched);
+  EXPECT_EQ(fetched->page_count, 0u);
+  EXPECT_FALSE(fetched->first_error.ok());
   EXPECT_EQ(target.bytes, before);
 }
 
