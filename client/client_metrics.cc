@@ -48,11 +48,14 @@ ClientMetrics::ClientMetrics(MetricRegistry& registry, const std::vector<std::st
                                         "Raw bytes that fetches decoded.")),
       decode_ns(registry.AddCounter("forebay_client_decode_nanoseconds_total",
                                     "Time that decoding took.")) {
-  for (const auto& codec : CodecRegistry::Default().codecs()) {
+  // Uniform steps have a codec for each dictionary, of one name and in no registry.
+  std::vector<const Codec*> codecs = {*CodecRegistry::Default().Find(CodecId::kUniform)};
+  for (const auto& codec : CodecRegistry::Default().codecs()) codecs.push_back(codec.get());
+  for (const Codec* codec : codecs) {
     if (codec->identity()) continue;
     const MetricRegistry::Label labels[] = {{"codec", std::string(codec->name())}};
     encodings_.push_back(
-        {codec.get(),
+        {codec,
          registry.AddCounter("forebay_client_encoded_bytes_total",
                              "Raw bytes that publishing encoded, by codec.", labels),
          registry.AddCounter("forebay_client_encoded_payload_bytes_total",

@@ -54,8 +54,8 @@ inline constexpr Shuffles<kN> kShuffles = MakeShuffles<kN>();
 inline uint16_t* EncodeRow(const EncodeTable* tables, const uint16_t* bases, const uint8_t* symbols,
                            size_t lanes, uint32_t* states, uint16_t* words) {
   for (size_t lane = lanes; lane-- > 0;) {
-    const size_t base = bases == nullptr ? 0 : bases[lane];
-    const uint32_t range = tables->entries[base + symbols[lane]].range;
+    const size_t table = bases == nullptr ? 0 : bases[lane] / 256;
+    const uint32_t range = tables[table].entries[symbols[lane]].range;
     const uint32_t frequency = range & 0xffff;
     if (frequency == 0) return nullptr;
     uint32_t x = states[lane];
@@ -72,9 +72,9 @@ inline uint16_t* EncodeRow(const EncodeTable* tables, const uint16_t* bases, con
 inline bool DecodeRow(const DecodeTable* tables, const uint16_t* bases, Lanes& block,
                       uint8_t* symbols, size_t lanes) {
   for (size_t lane = 0; lane < lanes; ++lane) {
-    const size_t base = bases == nullptr ? 0 : bases[lane] * (kSlots / 256);
+    const size_t table = bases == nullptr ? 0 : bases[lane] / 256;
     uint32_t x = block.states[lane];
-    const uint32_t slot = tables->slots[base + (x & (kSlots - 1))];
+    const uint32_t slot = tables[table].slots[x & (kSlots - 1)];
     symbols[lane] = static_cast<uint8_t>(slot);
     x = (slot >> 20) * (x >> kProbabilityBits) + ((slot >> 8) & (kSlots - 1));
     if (x < kStateMin) {
@@ -189,13 +189,16 @@ HWY_INLINE V32 Lookup(const uint32_t* table, V32 index) {
 template <bool kClassed>
 HWY_INLINE Entries LookupEntries(const EncodeTable* tables, const uint16_t* bases,
                                  const uint8_t* symbols) {
-  const auto two = [tables, bases, symbols](size_t i) {
+  // By bytes, which are those of all tables: each one's entries end with it.
+  static_assert(sizeof(EncodeTable) == 256 * sizeof(EncodeEntry));
+  const auto* const entries = reinterpret_cast<const std::byte*>(tables);
+  const auto two = [entries, bases, symbols](size_t i) {
     long long first;
     long long second;
     const size_t at0 = kClassed ? size_t{bases[i]} + symbols[i] : symbols[i];
     const size_t at1 = kClassed ? size_t{bases[i + 1]} + symbols[i + 1] : symbols[i + 1];
-    std::memcpy(&first, &tables->entries[at0], sizeof(first));
-    std::memcpy(&second, &tables->entries[at1], sizeof(second));
+    std::memcpy(&first, entries + at0 * sizeof(EncodeEntry), sizeof(first));
+    std::memcpy(&second, entries + at1 * sizeof(EncodeEntry), sizeof(second));
     return _mm_insert_epi64(_mm_cvtsi64_si128(first), second, 1);
   };
   const __m256 even = _mm256_castsi256_ps(_mm256_set_m128i(two(4), two(0)));

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "base/bytes.h"
 
@@ -49,6 +50,34 @@ class FuzzInput {
  private:
   Bytes rest_;
 };
+
+// Up to seven changes to what an encoder wrote, so that a short input reaches deep into a long
+// payload: other bytes, a few in or out, or an end.
+inline void Damage(FuzzInput& input, std::vector<std::byte>& payload) {
+  for (int changes = input.Take<uint8_t>() & 7; changes > 0 && !payload.empty(); --changes) {
+    const auto kind = input.Take<uint8_t>();
+    const size_t at = input.Take<uint32_t>() % payload.size();
+    const auto where = payload.begin() + static_cast<ptrdiff_t>(at);
+    const auto byte = input.Take<std::byte>();
+    switch (kind % 5) {
+      case 0:
+        *where = byte;
+        break;
+      case 1:
+        *where ^= byte;
+        break;
+      case 2:
+        payload.insert(where, 1 + (kind >> 6), byte);
+        break;
+      case 3:
+        payload.erase(where);
+        break;
+      default:
+        payload.resize(at);
+        break;
+    }
+  }
+}
 
 // The other way round: an input that makes a target draw these values.
 class SeedBuilder {
