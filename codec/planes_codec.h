@@ -55,10 +55,10 @@ class PlanesCodec final : public Codec {
   const PlaneFormat v_;
 };
 
-// The plan that a payload of any codec tells of itself, every list filled: so that an engine masks
-// the tokens that were dropped, without decoding. The payload is not trusted.
+// The plan that a raw payload, or one of planes, tells of itself, every list filled: so that an
+// engine masks the tokens that were dropped, without decoding. The payload is not trusted.
 //   DATA_LOSS          as Codec::Decode, of what comes before the planes
-//   UNIMPLEMENTED      a codec that this build does not know
+//   UNIMPLEMENTED      another codec: those drop nothing, and frames say so (kFrameRetentionMask)
 absl::StatusOr<PartPlan> ReadPartPlan(const KvLayout& layout, const PartSpec& part,
                                       const FrameHeader& header, Bytes payload);
 
