@@ -13,6 +13,9 @@ namespace {
 // What a less exact codec, and a change, must at least save.
 constexpr double kTie = 0.95;
 constexpr double kHysteresis = 0.90;
+// The least that any codec must save over raw, which costs no processor that others may want: what
+// is predicted of a path where processors, and not the link, are the bound is known no better.
+constexpr double kOverRaw = 0.85;
 
 double NanosFor(double bytes, double bytes_per_ns) {
   return bytes_per_ns > 0 ? bytes / bytes_per_ns : 0;
@@ -89,10 +92,12 @@ CodecChoice ChooseCodec(absl::Span<const CodecCandidate> candidates, const Quali
     estimate.allowed = bound.Allows(candidate.quality);
     if (!estimate.allowed) continue;
     if (estimate.name == "raw") raw = &estimate;
-    if (estimate.name == current) held = &estimate;
+    FB_CHECK(raw != nullptr);
+    const bool current_one = estimate.name == current;
+    if (raw != &estimate && !Saves(estimate, *raw, current_one ? kTie : kOverRaw)) continue;
+    if (current_one) held = &estimate;
     if (best == nullptr || Saves(estimate, *best, kTie)) best = &estimate;
   }
-  FB_CHECK(raw != nullptr);
   const bool stays = held != nullptr && held != best && !Saves(*best, *held, kHysteresis);
   if (stays) best = held;
   choice.name = best->name;

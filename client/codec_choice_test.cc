@@ -125,24 +125,44 @@ TEST(CodecChoiceTest, TheEstimateIsThePipelinedTime) {
 }
 
 TEST(CodecChoiceTest, ATieGoesToTheMoreExact) {
-  std::vector<CodecCandidate> candidates = {{"raw", kExact, {1, 0, 0}},
-                                            {"near", kNear, {1.04, 0, 0}}};
-  const PathRates path{1, 0, 0, false};
-  EXPECT_EQ(ChooseCodec(candidates, kAny, path, kBytes, kChunk, "").name, "raw");
-  candidates[1].rates.ratio = 1.06;
+  std::vector<CodecCandidate> candidates = {
+      {"raw", kExact, {1, 0, 0}}, {"near", kNear, {2, 0, 0}}, {"any", kAny, {2.08, 0, 0}}};
+  const PathRates path{1, 0, 0, 0, 0, false, false};
   EXPECT_EQ(ChooseCodec(candidates, kAny, path, kBytes, kChunk, "").name, "near");
+  candidates[2].rates.ratio = 2.12;
+  EXPECT_EQ(ChooseCodec(candidates, kAny, path, kBytes, kChunk, "").name, "any");
+}
+
+// Raw holds nothing up, so what is taken instead must be worth it; but one that is taken stays
+// while it saves something.
+TEST(CodecChoiceTest, RawGivesWayToWhatSavesClearly) {
+  std::vector<CodecCandidate> candidates = {{"raw", kExact, {1, 0, 0}},
+                                            {"near", kNear, {1.15, 0, 0}}};
+  const PathRates path{1, 0, 0, 0, 0, false, false};
+  const auto chosen = [&](const std::string& current) {
+    return ChooseCodec(candidates, kAny, path, kBytes, kChunk, current).name;
+  };
+  EXPECT_EQ(chosen(""), "raw");
+  EXPECT_EQ(chosen("raw"), "raw");
+  EXPECT_EQ(chosen("near"), "near");
+  candidates[1].rates.ratio = 1.2;
+  EXPECT_EQ(chosen(""), "near");
+  EXPECT_EQ(chosen("raw"), "near");
+  candidates[1].rates.ratio = 1.04;
+  EXPECT_EQ(chosen("near"), "raw");
 }
 
 TEST(CodecChoiceTest, AChoiceStaysUntilAnotherSavesATenth) {
-  std::vector<CodecCandidate> candidates = {{"raw", kExact, {1, 0, 0}},
-                                            {"near", kNear, {1.09, 0, 0}}};
-  const PathRates path{1, 0, 0, false};
-  for (const char* current : {"raw", "near"}) {
+  std::vector<CodecCandidate> candidates = {
+      {"raw", kExact, {1, 0, 0}}, {"near", kNear, {2, 0, 0}}, {"any", kAny, {2.18, 0, 0}}};
+  const PathRates path{1, 0, 0, 0, 0, false, false};
+  for (const char* current : {"near", "any"}) {
     EXPECT_EQ(ChooseCodec(candidates, kAny, path, kBytes, kChunk, current).name, current);
   }
-  EXPECT_THAT(ChooseCodec(candidates, kAny, path, kBytes, kChunk, "raw").reason, HasSubstr("kept"));
-  candidates[1].rates.ratio = 1.2;
-  EXPECT_EQ(ChooseCodec(candidates, kAny, path, kBytes, kChunk, "raw").name, "near");
+  EXPECT_THAT(ChooseCodec(candidates, kAny, path, kBytes, kChunk, "near").reason,
+              HasSubstr("kept"));
+  candidates[2].rates.ratio = 2.4;
+  EXPECT_EQ(ChooseCodec(candidates, kAny, path, kBytes, kChunk, "near").name, "any");
   // What the contract does not allow (any more) is not kept.
   EXPECT_EQ(ChooseCodec(candidates, kExact, path, kBytes, kChunk, "near").name, "raw");
 }
