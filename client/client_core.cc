@@ -121,11 +121,13 @@ bool ClientCore::WantsProbes(const ClientNamespace& ns) const {
   });
 }
 
-void ClientCore::Probe(ClientNamespace& ns, std::function<void()> done) {
+void ClientCore::Probe(ClientNamespace& ns, Nanos until, std::function<void()> done) {
   const Nanos now = services_.clock.Now();
   const uint64_t id = services_.NextId();
   op_ns_[id] = ns.id;
-  Start(std::make_unique<ProbeOp>(services_, id, ns, now + kProbeTime, std::move(done)), now);
+  Start(std::make_unique<ProbeOp>(services_, id, ns, std::min(now + kProbeTime, until),
+                                  std::move(done)),
+        now);
 }
 
 absl::StatusOr<std::vector<PathCodec>> ClientCore::ExplainCodecs(uint64_t ns_id,
@@ -177,7 +179,7 @@ uint64_t ClientCore::OpenNamespace(NamespaceSpec spec, Nanos duration, Done<Open
   namespaces_[ns_id] = std::move(ns);
   const uint64_t id = services_.NextId();
   op_ns_[id] = ns_id;
-  auto finish = [this, ns_id, done = std::move(done)](absl::Status ended) {
+  auto finish = [this, ns_id, deadline, done = std::move(done)](absl::Status ended) {
     ClientNamespace* found = Find(ns_id);
     // What was short for this call alone.
     if (found != nullptr) found->connect_timeout = services_.options.connect_timeout;
@@ -191,13 +193,13 @@ uint64_t ClientCore::OpenNamespace(NamespaceSpec spec, Nanos duration, Done<Open
         }
       };
       // Nobody is to find a page before what it takes to decode it.
-      auto keep = [this, ns_id, answer = std::move(answer)] {
+      auto keep = [this, ns_id, deadline, answer = std::move(answer)] {
         const ClientNamespace* const still = Find(ns_id);
         if (still == nullptr || !UsesDictionary(*still)) return answer();
-        dictionaries_.Keep(services_.options.uniform->dictionary(), answer);
+        dictionaries_.Keep(services_.options.uniform->dictionary(), deadline, answer);
       };
       if (!WantsProbes(*found)) return keep();
-      Probe(*found, std::move(keep));
+      Probe(*found, deadline, std::move(keep));
       return;
     }
     done(ended.ok() ? absl::CancelledError("the namespace was closed") : std::move(ended));
@@ -286,9 +288,9 @@ uint64_t ClientCore::Publish(uint64_t ns_id, std::vector<PageKey> keys, KvView v
     return 0;
   }
   const Nanos now = services_.clock.Now();
-  if (WantsProbes(*ns)) Probe(*ns, nullptr);
+  if (WantsProbes(*ns)) Probe(*ns, kForever, nullptr);
   if (UsesDictionary(*ns)) {
-    dictionaries_.Keep(services_.options.uniform->dictionary(), nullptr);
+    dictionaries_.Keep(services_.options.uniform->dictionary(), kForever, nullptr);
   }
   const uint64_t id = services_.NextId();
   op_ns_[id] = ns_id;

@@ -86,7 +86,7 @@ class ClientCore final : public Pollable {
  private:
   ClientNamespace* Find(uint64_t ns);
   bool WantsProbes(const ClientNamespace& ns) const;
-  void Probe(ClientNamespace& ns, std::function<void()> done);
+  void Probe(ClientNamespace& ns, Nanos until, std::function<void()> done);
   absl::Status CheckForcedCodec(const NamespaceSpec& spec) const;
   bool UsesDictionary(const ClientNamespace& ns) const;
   absl::Status CheckChain(const ClientNamespace* ns, size_t page_count) const;

@@ -69,11 +69,11 @@ absl::StatusOr<Dictionary> DictionaryIn(Bytes object, const Sha256Digest& name) 
 }  // namespace
 
 // Opens the namespace once, and calls `then` when it is open or cannot be opened.
-void DictionaryExchange::OpenSpace(WithSpace then) {
+void DictionaryExchange::OpenSpace(Nanos time, WithSpace then) {
   if (space_ != 0) return then(absl::OkStatus());
   waiting_for_space_.push_back(std::move(then));
   if (std::exchange(opening_, true)) return;
-  core_.OpenNamespace(ObjectsSpec(), 0, [this](absl::StatusOr<ClientCore::Opened> opened) {
+  core_.OpenNamespace(ObjectsSpec(), time, [this](absl::StatusOr<ClientCore::Opened> opened) {
     opening_ = false;
     if (opened.ok()) {
       space_ = opened->ns;
@@ -85,7 +85,7 @@ void DictionaryExchange::OpenSpace(WithSpace then) {
   });
 }
 
-void DictionaryExchange::Keep(const std::shared_ptr<const Dictionary>& dictionary,
+void DictionaryExchange::Keep(const std::shared_ptr<const Dictionary>& dictionary, Nanos until,
                               std::function<void()> done) {
   const auto tell = [](const std::function<void()>& whom) {
     if (whom) whom();
@@ -98,8 +98,13 @@ void DictionaryExchange::Keep(const std::shared_ptr<const Dictionary>& dictionar
     kept_at_ = now;
     return tell(done);
   }
+  const auto time_left = [this, until] {
+    const Nanos most = services_.options.default_deadline;
+    return std::clamp<Nanos>(until - services_.clock.Now(), kMillisecond, most);
+  };
   keeping_ = true;
-  OpenSpace([this, dictionary, bytes, tell, done = std::move(done)](const absl::Status& open) {
+  OpenSpace(time_left(), [this, dictionary, bytes, tell, time_left,
+                          done = std::move(done)](const absl::Status& open) {
     const auto end = [this, tell, done](const absl::Status& status, uint32_t refused) {
       keeping_ = false;
       kept_at_ = services_.clock.Now();
@@ -117,7 +122,9 @@ void DictionaryExchange::Keep(const std::shared_ptr<const Dictionary>& dictionar
     std::memcpy(memory->data() + kLengthBytes, dictionary->serialized().data(), bytes);
     const KvView view =
         KvView::Contiguous(ObjectsSpec().layout, memory->data(), static_cast<uint32_t>(pages));
-    core_.Publish(space_, KeysOf(root_, dictionary->name(), pages), view, {},
+    PublishOptions options;
+    options.deadline = time_left();
+    core_.Publish(space_, KeysOf(root_, dictionary->name(), pages), view, options,
                   [end, memory](const absl::StatusOr<PublishResult>& published) {
                     if (!published.ok()) return end(published.status(), 0);
                     end(published->first_error, published->pages_refused);
@@ -152,7 +159,7 @@ void DictionaryExchange::Forget(ClientOp& op) {
 }
 
 void DictionaryExchange::BeginLoad(const Sha256Digest& name) {
-  OpenSpace([this, name](const absl::Status& open) {
+  OpenSpace(0, [this, name](const absl::Status& open) {
     if (!open.ok()) return EndLoad(name, open);
     core_.Lookup(space_, KeysOf(root_, name, kObjectPagesMax), {},
                  [this, name](absl::StatusOr<std::shared_ptr<Hit>> hit) {

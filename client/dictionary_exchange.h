@@ -34,7 +34,9 @@ class DictionaryExchange {
   // Puts `dictionary` into the pool, unless that was done in the last seconds; `done` (may be null)
   // when it is there or could not be put. It may have been evicted since: so this is for every
   // publish that uses it.
-  void Keep(const std::shared_ptr<const Dictionary>& dictionary, std::function<void()> done);
+  // `done` comes by `until` at the latest, or by the client's default deadline for each step.
+  void Keep(const std::shared_ptr<const Dictionary>& dictionary, Nanos until,
+            std::function<void()> done);
 
   enum class State : uint8_t { kHere, kLoading, kAbsent };
   // Whether this process has the dictionary. If not it is looked for, and `op` woken when that has
@@ -50,7 +52,8 @@ class DictionaryExchange {
     Nanos ended_at = 0;  // without success
   };
   using WithSpace = std::function<void(absl::Status)>;
-  void OpenSpace(WithSpace then);
+  // Waits no longer than `time`; 0: the default.
+  void OpenSpace(Nanos time, WithSpace then);
   void BeginLoad(const Sha256Digest& name);
   void FetchObject(const Sha256Digest& name, std::shared_ptr<Hit> hit);
   void EndLoad(const Sha256Digest& name, const absl::Status& status);
